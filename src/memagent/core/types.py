@@ -1,0 +1,137 @@
+"""The values of the protocol, and the ports (Protocols) through which the outside world is handed in.
+
+Everything here is frozen and holds no resource. Offsets are always characters (Unicode code points) into the document's
+text, half open: [start, end). Token counts are those of the tokenizer handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+TurnKind: TypeAlias = Literal["update", "answer"]
+Finish: TypeAlias = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Characters [start, end) of a document."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn. temperature 0 is greedy. `seed` makes a whole reading repeatable where the engine can."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One conversation to generate: what an engine receives. Complete in itself: no history, no handle.
+
+    `number` counts the turns of this reading from 0. `span` is the text shown (None for the answer turn).
+    """
+
+    kind: TurnKind
+    number: int
+    user: str
+    system: str = ""
+    max_tokens: int
+    sampling: Sampling = Sampling()
+    span: Span | None = None
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation in chat form: an optional system message, then the user message."""
+        head = [{"role": "system", "content": self.system}] if self.system else []
+        return [*head, {"role": "user", "content": self.user}]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What an engine returned for one turn.
+
+    `text` is the reply. `reasoning` is thinking that the server delivered in a field of its own. `tokens` and `logprobs`
+    (one per generated token, end token included) are present where the engine knows them exactly: training needs them.
+    """
+
+    text: str
+    finish: Finish = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning: str = ""
+    prompt_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    seconds: float = 0.0
+
+
+class Text(Protocol):
+    """A document's text, readable by character offsets without holding all of it in memory."""
+
+    def __len__(self) -> int:
+        """Length in characters."""
+        ...
+
+    def read(self, start: int, end: int) -> str:
+        """Characters [start, end). Offsets past the end are clipped, as in slicing."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Counts and locates tokens. `exact` is False where counts are an upper estimate."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+    def count(self, text: str) -> int:
+        """How many tokens `text` is on its own, without special tokens."""
+        ...
+
+    def ends(self, text: str) -> Sequence[int]:
+        """For each token, the character offset just after it: non-decreasing, the last one is len(text)."""
+        ...
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A way to reach a model. An engine is given turns and gives back completions; it knows nothing of readings.
+
+    `window` is the longest prompt + reply in tokens (None: unknown). `overhead` is the number of tokens the engine's chat
+    form adds around a message. `identity` names model and weights, without secrets: a journal compares it on resume.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def overhead(self) -> int: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
+        """Answers independent turns, in order. A turn that failed yields its exception in place, never a short list."""
+        ...
+
+    async def agenerate(self, turn: Turn) -> Completion:
+        """Answers one turn; many may be in flight. Raises a ModelError."""
+        ...
+
+    def close(self) -> None: ...

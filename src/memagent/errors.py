@@ -1,0 +1,59 @@
+"""One root error, one subclass per boundary.
+
+Every message names the value that was wrong, the limit it broke and the way out. Each class also inherits the standard
+class a caller would expect, so `except ValueError` keeps working for code that does not know memagent.
+"""
+
+from __future__ import annotations
+
+
+class MemagentError(Exception):
+    """Root of every error memagent raises on purpose."""
+
+
+class ConfigError(MemagentError, ValueError):
+    """An option, profile, budget or configuration file is not usable as given."""
+
+
+class MissingExtraError(MemagentError, ImportError):
+    """An optional dependency is not installed. The message holds the command that installs it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an extra that is not installed: pip install 'memagent[{extra}]'")
+        self.extra = extra
+
+
+class DocumentError(MemagentError, ValueError):
+    """A document cannot be read: missing, empty, binary, encrypted, truncated or undecodable. Names the file."""
+
+
+class ModelError(MemagentError, RuntimeError):
+    """A model could not be opened or did not answer."""
+
+
+class ModelUnavailableError(ModelError):
+    """The server could not be reached, or kept failing after every retry."""
+
+
+class ModelRefusedError(ModelError):
+    """The server answered and will not serve this request: bad key, unknown model, invalid field. Not retried."""
+
+
+class ModelReplyError(ModelError):
+    """The server answered with something that is not a completion."""
+
+
+class ContextTooLongError(ModelError):
+    """The request did not fit the model's window. The reading splits the chunk and goes on."""
+
+
+class JournalError(MemagentError, RuntimeError):
+    """The journal cannot be opened, or a reading cannot be found, resumed or changed."""
+
+
+class TaskError(MemagentError, ValueError):
+    """A task cannot be generated as asked, or a task file is malformed."""
+
+
+class TrainingError(MemagentError, RuntimeError):
+    """Training cannot start, resume or go on."""
