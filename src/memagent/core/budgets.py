@@ -1,0 +1,104 @@
+"""How a window is shared out, and the check that a reading fits it before the first call."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from memagent.core.chunking import MIN_CHUNK_TOKENS
+from memagent.core.prompts import Profile
+from memagent.core.types import Tokenizer
+from memagent.errors import ConfigError
+
+# Tokens that joining fields to a template may add over counting them apart.
+JOIN_SLACK = 8
+PAPER_WINDOW = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """Largest number of tokens of each part. Defaults: the paper's 8K window (SCIENCE §1: 1024 + 5000 + 1024 + 1024).
+
+    `reasoning` is added to what the model may generate, for models that think before they reply; it never enters the
+    memory.
+    """
+
+    question: int = 1024
+    chunk: int = 5000
+    memory: int = 1024
+    answer: int = 1024
+    reasoning: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            least = {"chunk": MIN_CHUNK_TOKENS, "reasoning": 0}.get(name, 1)
+            if value < least:
+                raise ConfigError(f"the {name} budget is {value} tokens; it must be at least {least}")
+
+    @property
+    def update_tokens(self) -> int:
+        """Most tokens a memory update may generate."""
+        return self.memory + self.reasoning
+
+    @property
+    def answer_tokens(self) -> int:
+        """Most tokens the answer may generate."""
+        return self.answer + self.reasoning
+
+
+def template_tokens(profile: Profile, tokenizer: Tokenizer, overhead: int) -> int:
+    """Tokens of wording around the fields, in the longest turn of a reading, chat form included."""
+    note = profile.render("shorter", memory_tokens=9999)
+    empty = {"question": "", "memory": "", "chunk": "", "document": "", "memory_tokens": 9999}
+    longest = max(
+        tokenizer.count(profile.system + profile.render("update", **empty) + note),
+        tokenizer.count(profile.system + profile.render("answer", **empty) + note),
+    )
+    return longest + overhead + JOIN_SLACK
+
+
+def budgets_for(window: int | None, template: int) -> Budgets:
+    """Budgets for a window of that many tokens: the paper's where they fit, else the same proportions, scaled down.
+
+    A window that is not known (None) is taken to be the paper's 8192. A larger window is not used up: the paper's
+    proportions were what the method was trained with. Raises ConfigError for a window too small to read in.
+    """
+    budgets = Budgets()
+    need = budgets.question + budgets.chunk + 2 * budgets.memory + template
+    window = PAPER_WINDOW if window is None else window
+    if need <= window:
+        return budgets
+    room = window - template
+    part = room // 8
+    budgets_fit = room - 3 * part >= MIN_CHUNK_TOKENS and part >= 8
+    if not budgets_fit:
+        raise ConfigError(f"a window of {window} tokens is too small to read in: the wording alone takes {template}")
+    return Budgets(question=part, memory=part, answer=part, chunk=min(5000, room - 3 * part))
+
+
+def check_budgets(budgets: Budgets, template: int, window: int | None) -> None:
+    """Raises ConfigError, with the sum and what to lower, if the longest turn would not fit the window."""
+    if window is None:
+        return
+    update = template + budgets.question + budgets.memory + budgets.chunk + budgets.update_tokens
+    answer = template + budgets.question + budgets.memory + budgets.answer_tokens
+    if max(update, answer) <= window:
+        return
+    if update >= answer:
+        parts = (
+            f"{template} wording + {budgets.question} question + {budgets.memory} memory + {budgets.chunk} chunk"
+            f" + {budgets.update_tokens} new memory = {update}"
+        )
+        spare = budgets.chunk - (update - window)
+        hint = f"lower the chunk to {spare} tokens" if spare >= MIN_CHUNK_TOKENS else "lower the memory budget"
+    else:
+        parts = (
+            f"{template} wording + {budgets.question} question + {budgets.memory} memory"
+            f" + {budgets.answer_tokens} answer = {answer}"
+        )
+        hint = "lower the answer budget"
+    raise ConfigError(f"the reading does not fit the window of {window} tokens: {parts}; {hint}")
+
+
+def with_overrides(budgets: Budgets, **overrides: int | None) -> Budgets:
+    """The budgets with every given (not None) value replaced."""
+    return replace(budgets, **{name: value for name, value in overrides.items() if value is not None})

@@ -1,0 +1,147 @@
+"""A document and a tokenizer → chunks: spans of the source text.
+
+Laws (tested as properties): the chunks joined are the document, exactly; every chunk, tokenized on its own, holds at most
+`limit` tokens; no chunk is empty. A cut prefers a place where a reader would pause (paragraph, sentence, line, word), as
+long as it lies in the last eighth of the chunk, so that a fact is seldom split between two turns.
+
+Why spans and not decoded token slices: a slice of token ids can split a character of several bytes, and decoding it gives
+text that is not in the document. Why blocks: the text is read and tokenized a block at a time, so memory does not grow
+with the document.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memagent.core.types import Span, Text, Tokenizer
+from memagent.errors import ConfigError
+
+MIN_CHUNK_TOKENS = 16
+_BLOCK_CHARS = 1 << 16
+# A cut may fall back by this share of the chunk to reach a natural border.
+_TAIL_SHARE = 8
+# Where a reader would pause, best first; each pattern ends just before the place to cut.
+_BORDERS = (
+    re.compile(r"\n[ \t]*\r?\n\s*"),
+    re.compile(r"[.!?…。！？][\"'”’»)\]]*(?:\s+|(?<=[。！？]))"),
+    re.compile(r"\n+"),
+    re.compile(r"\s+"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Characters [start, end) of a document, holding `tokens` tokens when tokenized on their own."""
+
+    start: int
+    end: int
+    tokens: int
+
+    @property
+    def span(self) -> Span:
+        return Span(start=self.start, end=self.end)
+
+
+def chunk(text: Text, tokenizer: Tokenizer, limit: int) -> Iterator[Chunk]:
+    """Yields the chunks of `text`, in order, each at most `limit` tokens. Memory is bounded by one block.
+
+    Raises ConfigError if `limit` is below MIN_CHUNK_TOKENS.
+    """
+    if limit < MIN_CHUNK_TOKENS:
+        raise ConfigError(f"a chunk of {limit} tokens is too small: use at least {MIN_CHUNK_TOKENS}")
+    position, size, block_chars = 0, len(text), max(_BLOCK_CHARS, 16 * limit)
+    while position < size:
+        block = text.read(position, min(size, position + block_chars))
+        last = position + len(block) >= size
+        consumed = 0
+        for end, tokens in _cuts(block, tokenizer, limit, last):
+            yield Chunk(start=position + consumed, end=position + end, tokens=tokens)
+            consumed = end
+        if not consumed:  # the whole block is less than one chunk: very long tokens
+            block_chars *= 2
+        position += consumed
+
+
+def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool) -> Iterator[tuple[int, int]]:
+    """Yields (end, tokens) for every chunk that certainly ends within `block`; all of it if it is the last block."""
+    ends = tokenizer.ends(block)
+    start = first = 0  # character and token where the current chunk begins
+    while start < len(block):
+        if len(ends) - first <= limit:
+            if not last:
+                return  # the rest may be continued by the next block
+            cut = len(block)
+        else:
+            cut = _natural_cut(block, start, ends[first + limit - 1 - limit // _TAIL_SHARE], ends[first + limit - 1])
+        cut, tokens = _fit(block, start, cut, tokenizer, limit)
+        yield cut, tokens
+        start = cut
+        first = _token_at(ends, start, first)
+
+
+def _natural_cut(block: str, start: int, low: int, high: int) -> int:
+    """The best place to cut in (low, high]: the last border of the best kind there, else `high` on a whole character."""
+    tail = block[low:high]
+    for border in _BORDERS:
+        found = [match.end() for match in border.finditer(tail)]
+        if found:
+            return low + found[-1]
+    return _whole_character(block, start, max(high, start + 1))
+
+
+def _fit(block: str, start: int, cut: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
+    """Moves `cut` back until block[start:cut], tokenized on its own, holds at most `limit` tokens."""
+    while (tokens := tokenizer.count(block[start:cut])) > limit:
+        ends = tokenizer.ends(block[start:cut])
+        shorter = _whole_character(block, start, start + ends[limit - 1])
+        cut = shorter if shorter < cut else cut - 1
+        if cut <= start:
+            raise ConfigError(f"one character needs more than {limit} tokens of {tokenizer.name}: use larger chunks")
+    return cut, tokens
+
+
+def _whole_character(block: str, start: int, cut: int) -> int:
+    """Moves `cut` back so that no combining sequence, joined emoji or CR-LF pair is split, if that leaves anything."""
+    place = cut
+    while start < place < len(block) and _continues(block[place - 1], block[place]):
+        place -= 1
+    return place if place > start else cut
+
+
+def _continues(before: str, after: str) -> bool:
+    return (
+        unicodedata.combining(after) != 0
+        or after in "\u200d\ufe0e\ufe0f"
+        or before == "\u200d"
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # skin tones
+        or (before == "\r" and after == "\n")
+    )
+
+
+def _token_at(ends: Sequence[int], position: int, first: int) -> int:
+    """Index of the first token that ends after `position`, searching from token `first`."""
+    while first < len(ends) and ends[first] <= position:
+        first += 1
+    return first
+
+
+def split(text: Text, span: Span) -> tuple[Span, Span] | None:
+    """Halves a span at the border nearest its middle; None if it is a single character. Joined, they are the span."""
+    if len(span) < 2:
+        return None
+    content = text.read(span.start, span.end)
+    middle, reach = len(content) // 2, max(1, len(content) // 4)
+    around = content[middle - reach : middle + reach]
+    for border in _BORDERS:
+        found = [middle - reach + match.end() for match in border.finditer(around)]
+        found = [place for place in found if 0 < place < len(content)]
+        if found:
+            middle = min(found, key=lambda place: abs(place - len(content) // 2))
+            break
+    else:
+        middle = _whole_character(content, 0, middle)
+    cut = span.start + middle
+    return Span(start=span.start, end=cut), Span(start=cut, end=span.end)

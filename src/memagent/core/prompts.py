@@ -1,0 +1,91 @@
+"""Prompt profiles: the words around question, memory and chunk. Named, versioned, plain data.
+
+A template is a Python format string restricted to bare field names; a literal brace is doubled. Fields are filled in one
+pass, so braces inside a question, a memory or a document are text and never a field.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias
+
+from memagent.errors import ConfigError
+
+AnswerFormat: TypeAlias = Literal["text", "boxed"]
+
+_FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: fields it must have, fields it may have
+    "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
+    "answer": (frozenset({"question", "memory"}), frozenset()),
+    "direct": (frozenset({"question", "document"}), frozenset()),
+    "shorter": (frozenset(), frozenset({"memory_tokens"})),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How a reading is worded.
+
+    update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
+    answer        shown at the end: {question} {memory}
+    direct        shown by --direct instead of both: {question} {document}; empty: direct answers are not offered
+    shorter       appended to a turn that is asked again because its reply was empty or too long; may use {memory_tokens}
+    empty_memory  stands for the memory before the first chunk
+    answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
+    """
+
+    name: str
+    version: int = 1
+    description: str = ""
+    system: str = ""
+    empty_memory: str
+    update: str
+    answer: str
+    direct: str = ""
+    shorter: str = ""
+    answer_format: AnswerFormat = "text"
+
+    def __post_init__(self) -> None:
+        for template, (required, optional) in _FIELDS.items():
+            value = getattr(self, template)
+            if value or template in ("update", "answer"):
+                _check(f"profile {self.name!r}, template {template!r}", value, required, required | optional)
+        if self.answer_format not in ("text", "boxed"):
+            raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
+
+    def render(self, template: Literal["update", "answer", "direct", "shorter"], **values: object) -> str:
+        """The template with its fields filled. Values are inserted as they are."""
+        return "".join(
+            literal + ("" if field is None else str(values[field]))
+            for literal, field, _, _ in string.Formatter().parse(getattr(self, template))
+        )
+
+
+def profile_from_mapping(values: Mapping[str, object], source: str) -> Profile:
+    """Builds a profile from parsed TOML or JSON. Raises ConfigError that names `source` and the key at fault."""
+    known = {field.name: field for field in fields(Profile)}
+    if unknown := sorted(set(values) - set(known)):
+        raise ConfigError(f"{source}: unknown key {unknown[0]!r}; a profile has {', '.join(sorted(known))}")
+    for key in ("name", "empty_memory", "update", "answer"):
+        if key not in values:
+            raise ConfigError(f"{source}: a profile needs {key!r}")
+    for key, value in values.items():
+        expected: type = int if key == "version" else str
+        if not isinstance(value, expected):
+            raise ConfigError(f"{source}: {key!r} must be a {expected.__name__}, not {type(value).__name__}")
+    return Profile(**values)  # type: ignore[arg-type]
+
+
+def _check(where: str, template: str, required: Iterable[str], allowed: Iterable[str]) -> None:
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}; a literal brace is written twice") from None
+    found = {field for _, field, _, _ in parsed if field is not None}
+    if any(spec or conversion for _, field, spec, conversion in parsed if field is not None):
+        raise ConfigError(f"{where}: fields take no format or conversion")
+    if missing := sorted(set(required) - found):
+        raise ConfigError(f"{where}: the field {{{missing[0]}}} is missing")
+    if unknown := sorted(found - set(allowed)):
+        raise ConfigError(f"{where}: unknown field {{{unknown[0]}}}; it may use {', '.join(sorted(allowed)) or 'none'}")

@@ -1,0 +1,291 @@
+"""The reading protocol: a document, a question and a small window, turn by turn.
+
+    next_turn(plan, state) -> Turn | None            what must be generated now? None: the reading is finished
+    advance(plan, state, completion) -> State        overwrite the memory, or record the answer
+    split_chunk(plan, state) -> State                the prompt did not fit the window: read the chunk in two halves
+
+Why two functions and a value instead of a loop: whoever drives the reading decides how turns are generated (one by one,
+many at once, in lockstep over a batch, on another machine) and the protocol cannot tell. A state is small, holds no
+handle and serialises, so that stopping, resuming, replaying and testing come free. Nothing here does I/O, tells time or
+draws random numbers: the same plan and the same completions give the same states.
+
+Method: MemAgent (arXiv 2507.02259), §3.1. The memory of turn k is generated from (question, memory of turn k−1, chunk k)
+and replaces it; the answer is generated from (question, last memory) alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from memagent.core.budgets import Budgets, check_budgets, template_tokens
+from memagent.core.chunking import Chunk, chunk, split
+from memagent.core.outcomes import Outcome, Rules, boxed, fit, over_budget, reply_text, says_no_change
+from memagent.core.prompts import Profile
+from memagent.core.types import Completion, Sampling, Span, Text, Tokenizer, Turn
+from memagent.errors import ConfigError, ContextTooLongError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything about a reading that does not change while it runs.
+
+    `chunks` are the planned chunks, in order; empty for a direct reading, which shows the whole document at once.
+    """
+
+    question: str
+    text: Text
+    chunks: tuple[Chunk, ...]
+    tokenizer: Tokenizer
+    profile: Profile
+    budgets: Budgets
+    sampling: Sampling = field(default_factory=Sampling)
+    rules: Rules = "careful"
+    direct: bool = False
+
+    @property
+    def turns(self) -> int:
+        """Turns of a reading without retries or splits."""
+        return len(self.chunks) + 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the document, counted chunk by chunk."""
+        return sum(chunk.tokens for chunk in self.chunks)
+
+    def digest(self) -> str:
+        """SHA-256 of what decides the turns, apart from the document's text: two plans with one digest ask the same."""
+        values = (
+            self.question,
+            [(chunk.start, chunk.end) for chunk in self.chunks],
+            len(self.text),
+            asdict(self.profile),
+            asdict(self.budgets),
+            asdict(self.sampling),
+            self.rules,
+            self.direct,
+        )
+        return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where a reading stands. Small, immutable, JSON in and out.
+
+    turn       completions consumed so far, failed tries included
+    chunk      index of the planned chunk that is being read
+    pending    what is left of that chunk; empty: all of it
+    limit      longest span, in characters, that is shown at once; set after a chunk did not fit the window
+    memory     the memory, "" before the first chunk
+    retry      the current turn is asked again, because its last reply was empty or too long
+    outcome    what the last completion came to
+    answer     None until the reading is finished
+    """
+
+    turn: int = 0
+    chunk: int = 0
+    pending: tuple[Span, ...] = ()
+    limit: int | None = None
+    memory: str = ""
+    retry: bool = False
+    outcome: Outcome = "start"
+    answer: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.answer is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values; `state_from_json` gives the same state back."""
+        return {**asdict(self), "pending": [[span.start, span.end] for span in self.pending]}
+
+
+def state_from_json(values: Mapping[str, Any]) -> State:
+    """The state that `to_json` wrote. Raises ConfigError if keys are missing or unknown."""
+    if set(values) != {item.name for item in fields(State)}:
+        raise ConfigError(f"not a reading state: its keys are {', '.join(sorted(values))}")
+    pending = tuple(Span(start=start, end=end) for start, end in values["pending"])
+    return State(**{**values, "pending": pending})
+
+
+def plan_reading(
+    text: Text,
+    question: str,
+    *,
+    tokenizer: Tokenizer,
+    profile: Profile,
+    budgets: Budgets,
+    window: int | None = None,
+    overhead: int = 0,
+    sampling: Sampling | None = None,
+    rules: Rules = "careful",
+    direct: bool = False,
+    chunks: tuple[Chunk, ...] | None = None,
+) -> Plan:
+    """Checks the budgets against the window, cuts the document and returns the plan. No model is called.
+
+    `window` and `overhead` are the engine's, in tokens. `chunks` re-uses the cut of another plan over the same text,
+    tokenizer and chunk budget. Raises ConfigError: empty or too long question, budgets over the window, a document too
+    long to be read directly.
+    """
+    question = question.strip()
+    if not question:
+        raise ConfigError("the question is empty")
+    if (length := tokenizer.count(question)) > budgets.question:
+        raise ConfigError(
+            f"the question has {length} tokens, the question budget is {budgets.question}:"
+            " ask a shorter question or raise the budget"
+        )
+    template = template_tokens(profile, tokenizer, overhead)
+    plan = Plan(
+        question=question,
+        text=text,
+        chunks=(),
+        tokenizer=tokenizer,
+        profile=profile,
+        budgets=budgets,
+        sampling=sampling or Sampling(),
+        rules=rules,
+        direct=direct,
+    )
+    if direct:
+        _check_direct(plan, window, overhead)
+        return plan
+    check_budgets(budgets, template, window)
+    return replace(plan, chunks=tuple(chunk(text, tokenizer, budgets.chunk)) if chunks is None else chunks)
+
+
+def next_turn(plan: Plan, state: State) -> Turn | None:
+    """The turn to generate from this state, or None if the reading is finished."""
+    if state.finished:
+        return None
+    span = current_span(plan, state)
+    note = plan.profile.render("shorter", memory_tokens=plan.budgets.memory) if state.retry else ""
+    common = {"number": state.turn, "system": plan.profile.system, "sampling": _turn_sampling(plan, state)}
+    if span is None:
+        return Turn(kind="answer", user=_answer_prompt(plan, state) + note, max_tokens=plan.budgets.answer_tokens, **common)
+    prompt = plan.profile.render(
+        "update",
+        question=plan.question,
+        memory=state.memory or plan.profile.empty_memory,
+        chunk=plan.text.read(span.start, span.end),
+        memory_tokens=plan.budgets.memory,
+    )
+    return Turn(kind="update", user=prompt + note, max_tokens=plan.budgets.update_tokens, span=span, **common)
+
+
+def advance(plan: Plan, state: State, completion: Completion) -> State:
+    """The state after a completion of `next_turn(plan, state)`. Raises ValueError if the reading is finished."""
+    if state.finished:
+        raise ValueError("this reading is finished: it takes no more completions")
+    span = current_span(plan, state)
+    shown = plan.question + state.memory + (plan.text.read(span.start, span.end) if span else "")
+    reply = reply_text(completion, shown)
+    if span is None:
+        return _record_answer(plan, state, reply)
+    return _update_memory(plan, state, reply, completion)
+
+
+def split_chunk(plan: Plan, state: State) -> State:
+    """The state in which the current chunk is read in two halves, and later chunks in pieces no longer than those.
+
+    Raises ContextTooLongError if there is nothing to halve: an answer turn, or a single character.
+    """
+    span = current_span(plan, state)
+    halves = split(plan.text, span) if span is not None else None
+    if halves is None:
+        what = "the whole document" if plan.direct else "the question and the memory" if span is None else "one character"
+        raise ContextTooLongError(f"the server's window is too small for {what}: use smaller budgets or a larger window")
+    rest = _pieces(plan, state)[1:]
+    longest = max(len(halves[0]), len(halves[1]))
+    return replace(state, pending=(*halves, *rest), limit=longest, retry=False, outcome="split")
+
+
+def current_span(plan: Plan, state: State) -> Span | None:
+    """The span that the next turn shows; None if the next turn is the answer."""
+    pieces = _pieces(plan, state)
+    return pieces[0] if pieces else None
+
+
+def _pieces(plan: Plan, state: State) -> tuple[Span, ...]:
+    """What is left of the current planned chunk, no piece longer than the limit."""
+    if state.pending:
+        return state.pending
+    if state.chunk >= len(plan.chunks):
+        return ()
+    pieces = [plan.chunks[state.chunk].span]
+    while state.limit is not None and len(pieces[0]) > state.limit:
+        halves = split(plan.text, pieces[0])
+        if halves is None:
+            break
+        pieces[:1] = halves
+    return tuple(pieces)
+
+
+def _update_memory(plan: Plan, state: State, reply: str, completion: Completion) -> State:
+    careful = plan.rules == "careful"
+    if not reply:
+        if careful and not state.retry:
+            return _retry(state, "retry_empty")
+        return _next_span(plan, state, state.memory if careful else "", "empty")
+    if over_budget(reply, completion, plan.budgets.memory, plan.tokenizer):
+        if careful and not state.retry:
+            return _retry(state, "retry_long")
+        return _next_span(plan, state, fit(reply, plan.budgets.memory, plan.tokenizer, careful), "fitted")
+    if careful and says_no_change(reply):
+        return _next_span(plan, state, state.memory, "unchanged")
+    return _next_span(plan, state, reply, "kept")
+
+
+def _record_answer(plan: Plan, state: State, reply: str) -> State:
+    if plan.profile.answer_format == "boxed":
+        content = boxed(reply)
+        reply = reply if content is None else content
+    if not reply and plan.rules == "careful" and not state.retry:
+        return _retry(state, "retry_empty")
+    outcome: Outcome = "answered" if reply else "empty"
+    return replace(state, turn=state.turn + 1, retry=False, outcome=outcome, answer=reply)
+
+
+def _retry(state: State, outcome: Outcome) -> State:
+    return replace(state, turn=state.turn + 1, retry=True, outcome=outcome)
+
+
+def _next_span(plan: Plan, state: State, memory: str, outcome: Outcome) -> State:
+    rest = _pieces(plan, state)[1:]
+    return replace(
+        state,
+        turn=state.turn + 1,
+        chunk=state.chunk if rest else state.chunk + 1,
+        pending=rest,
+        memory=memory,
+        retry=False,
+        outcome=outcome,
+    )
+
+
+def _answer_prompt(plan: Plan, state: State) -> str:
+    if plan.direct:
+        return plan.profile.render("direct", question=plan.question, document=plan.text.read(0, len(plan.text)))
+    return plan.profile.render("answer", question=plan.question, memory=state.memory or plan.profile.empty_memory)
+
+
+def _turn_sampling(plan: Plan, state: State) -> Sampling:
+    """Each turn draws from its own seed, so that a resumed reading continues as an uninterrupted one would."""
+    sampling = plan.sampling
+    return sampling if sampling.seed is None else replace(sampling, seed=(sampling.seed * 1_000_003 + state.turn) % 2**31)
+
+
+def _check_direct(plan: Plan, window: int | None, overhead: int) -> None:
+    if not plan.profile.direct:
+        raise ConfigError(f"the profile {plan.profile.name!r} has no wording for a direct answer: read without --direct")
+    prompt = plan.tokenizer.count(plan.profile.system + _answer_prompt(plan, State())) + overhead
+    need = prompt + plan.budgets.answer_tokens
+    if window is not None and need > window:
+        raise ConfigError(
+            f"the document does not fit the window whole: {prompt} tokens of prompt + {plan.budgets.answer_tokens} of"
+            f" answer = {need}, the window is {window}: read without --direct"
+        )
