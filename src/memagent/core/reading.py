@@ -163,18 +163,17 @@ def next_turn(plan: Plan, state: State) -> Turn | None:
     if state.finished:
         return None
     span = current_span(plan, state)
+    prompt = _answer_prompt(plan, state) if span is None else _update_prompt(plan, state, span)
     note = plan.profile.render("shorter", memory_tokens=plan.budgets.memory) if state.retry else ""
-    common = {"number": state.turn, "system": plan.profile.system, "sampling": _turn_sampling(plan, state)}
-    if span is None:
-        return Turn(kind="answer", user=_answer_prompt(plan, state) + note, max_tokens=plan.budgets.answer_tokens, **common)
-    prompt = plan.profile.render(
-        "update",
-        question=plan.question,
-        memory=state.memory or plan.profile.empty_memory,
-        chunk=plan.text.read(span.start, span.end),
-        memory_tokens=plan.budgets.memory,
+    return Turn(
+        kind="answer" if span is None else "update",
+        number=state.turn,
+        system=plan.profile.system,
+        user=prompt + note,
+        max_tokens=plan.budgets.answer_tokens if span is None else plan.budgets.update_tokens,
+        sampling=_turn_sampling(plan, state),
+        span=span,
     )
-    return Turn(kind="update", user=prompt + note, max_tokens=plan.budgets.update_tokens, span=span, **common)
 
 
 def advance(plan: Plan, state: State, completion: Completion) -> State:
@@ -264,6 +263,16 @@ def _next_span(plan: Plan, state: State, memory: str, outcome: Outcome) -> State
         memory=memory,
         retry=False,
         outcome=outcome,
+    )
+
+
+def _update_prompt(plan: Plan, state: State, span: Span) -> str:
+    return plan.profile.render(
+        "update",
+        question=plan.question,
+        memory=state.memory or plan.profile.empty_memory,
+        chunk=plan.text.read(span.start, span.end),
+        memory_tokens=plan.budgets.memory,
     )
 
 

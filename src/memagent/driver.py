@@ -1,0 +1,149 @@
+"""Runs readings on an engine: one (`read`), one of many in flight (`aread`), or a batch in lockstep (`read_batch`).
+
+The three give identical transcripts on the same plan and engine. They add to the protocol only what is not pure: calling
+the engine, telling an observer, and turning "the prompt did not fit" into a split chunk. Retries of failed requests belong
+to the engine that knows its transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, advance, next_turn, split_chunk
+from memagent.core.types import TurnKind
+from memagent.errors import ContextTooLongError, MemagentError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """A finished turn: what was shown (`span`), what came back, what it came to, and the state after it."""
+
+    number: int
+    kind: TurnKind
+    span: Span | None
+    completion: Completion
+    state: State
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.state.outcome
+
+    @property
+    def memory(self) -> str:
+        """The memory after this turn."""
+        return self.state.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """A finished reading: its turns in order (those driven here; a resumed reading leaves out the earlier ones)."""
+
+    records: tuple[TurnRecord, ...]
+    state: State
+
+    @property
+    def answer(self) -> str:
+        return self.state.answer or ""
+
+    @property
+    def memory(self) -> str:
+        return self.state.memory
+
+
+# Called after each step, before the next turns are requested, with (index of the reading, its record) pairs.
+Observer: TypeAlias = Callable[[Sequence[tuple[int, TurnRecord]]], None]
+
+
+class _Cursor:
+    """One reading under way: the protocol's two functions around a current state."""
+
+    def __init__(self, plan: Plan, state: State | None) -> None:
+        self.plan = plan
+        self.state = state or State()
+        self.records: list[TurnRecord] = []
+        self.turn = next_turn(plan, self.state)
+
+    def take(self, result: Completion | Exception) -> TurnRecord | None:
+        """Feeds what the engine gave. Returns the record of a finished turn, None after a split; raises failures."""
+        assert self.turn is not None
+        if isinstance(result, ContextTooLongError):
+            self.state, record = _split(self.plan, self.state, result), None
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            self.state = advance(self.plan, self.state, result)
+            turn = self.turn
+            record = TurnRecord(number=turn.number, kind=turn.kind, span=turn.span, completion=result, state=self.state)
+            self.records.append(record)
+        self.turn = next_turn(self.plan, self.state)
+        return record
+
+    @property
+    def transcript(self) -> Transcript:
+        return Transcript(records=tuple(self.records), state=self.state)
+
+
+def read(plan: Plan, engine: Engine, *, state: State | None = None, observer: Observer | None = None) -> Transcript:
+    """Runs a reading to its end, from `state` if given. Raises the ModelError that ended it."""
+    cursor = _Cursor(plan, state)
+    while cursor.turn is not None:
+        [result] = engine.generate([cursor.turn])
+        _tell(observer, [(0, cursor.take(result))])
+    return cursor.transcript
+
+
+async def aread(
+    plan: Plan, engine: Engine, *, state: State | None = None, observer: Observer | None = None, index: int = 0
+) -> Transcript:
+    """As `read`, without blocking: many may run at once. The observer is told this reading's `index`."""
+    cursor = _Cursor(plan, state)
+    while cursor.turn is not None:
+        _tell(observer, [(index, cursor.take(await _attempt(engine, cursor.turn)))])
+    return cursor.transcript
+
+
+def read_batch(
+    plans: Sequence[Plan],
+    engine: Engine,
+    *,
+    states: Sequence[State | None] | None = None,
+    observer: Observer | None = None,
+) -> list[Transcript | MemagentError]:
+    """Runs many readings in lockstep: each step generates the next turn of every unfinished one in a single call.
+
+    A reading that fails yields its error in its place, the others go on. Raises only what is not a MemagentError.
+    """
+    cursors = [_Cursor(plan, state) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
+    failures: dict[int, MemagentError] = {}
+    while active := [(i, cursor, cursor.turn) for i, cursor in enumerate(cursors) if cursor.turn and i not in failures]:
+        results = engine.generate([turn for _, _, turn in active])
+        done: list[tuple[int, TurnRecord | None]] = []
+        for (index, cursor, _), result in zip(active, results, strict=True):
+            try:
+                done.append((index, cursor.take(result)))
+            except MemagentError as error:
+                failures[index] = error
+        _tell(observer, done)
+    return [failures.get(index) or cursor.transcript for index, cursor in enumerate(cursors)]
+
+
+async def _attempt(engine: Engine, turn: Turn) -> Completion | Exception:
+    try:
+        return await engine.agenerate(turn)
+    except ContextTooLongError as error:
+        return error
+
+
+def _split(plan: Plan, state: State, cause: ContextTooLongError) -> State:
+    try:
+        return split_chunk(plan, state)
+    except ContextTooLongError as error:
+        raise error from cause
+
+
+def _tell(observer: Observer | None, step: Sequence[tuple[int, TurnRecord | None]]) -> None:
+    done = [(index, record) for index, record in step if record is not None]
+    if observer is not None and done:
+        observer(done)

@@ -1,0 +1,1 @@
+"""Ways to reach a model: one module per adapter, each an `Engine`."""
