@@ -1,0 +1,77 @@
+"""An event loop in a thread of its own, so that asynchronous clients serve synchronous callers.
+
+`asyncio.run` refuses to work inside a running loop (Jupyter, an async web handler), and a client's connections belong to
+the loop that opened them. One loop per engine solves both: every caller, on any thread or loop, hands its work over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """Starts with the first coroutine submitted; after `close` neither thread nor loop is left. Safe to use from threads."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Runs `work` on the loop. Cancelling the future cancels the work. Raises RuntimeError after `close`."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        except RuntimeError:
+            work.close()
+            raise
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` and waits for it; an interrupt of the waiting thread cancels it."""
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self, farewell: Coroutine[Any, Any, None] | None = None) -> None:
+        """Cancels what is under way, runs `farewell` (closing clients), stops the thread. May be called again."""
+        with self._lock:
+            loop, thread, self._loop, self._thread, self._closed = self._loop, self._thread, None, None, True
+        if loop is None or thread is None:
+            if farewell is not None:
+                farewell.close()
+            return
+        asyncio.run_coroutine_threadsafe(_wind_down(farewell), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this event loop is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                # A daemon: a program that forgets to close its engine must still be able to end.
+                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+async def _wind_down(farewell: Coroutine[Any, Any, None] | None) -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    if farewell is not None:
+        await farewell
+    await asyncio.get_running_loop().shutdown_default_executor()
