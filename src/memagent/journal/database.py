@@ -1,0 +1,170 @@
+"""The SQLite file: making, recognising and migrating it, and saying in words what SQLite complains about."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from memagent.errors import JournalError
+
+APPLICATION_ID = 0x4D454D41  # "MEMA": how a journal is told from any other SQLite file
+
+# Entry n brings a file from schema n to schema n + 1. Entries are never changed once released, only added.
+#
+# The number of turns and the time of the last sign of life are not kept in `readings`: both follow from the last turn, and
+# so an append inserts one row and rewrites nothing, however long question and settings are.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE readings (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            status TEXT NOT NULL CHECK (status IN ('running', 'answered', 'failed')),
+            question TEXT NOT NULL,
+            settings TEXT NOT NULL,
+            document TEXT NOT NULL,
+            plan_digest TEXT NOT NULL,
+            planned INTEGER,
+            created REAL NOT NULL,
+            touched REAL NOT NULL,
+            owner TEXT,
+            answer TEXT,
+            reason TEXT,
+            seconds REAL
+        )""",
+        """CREATE TABLE turns (
+            reading INTEGER NOT NULL REFERENCES readings (key) ON DELETE CASCADE,
+            number INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            span_start INTEGER,
+            span_end INTEGER,
+            memory TEXT NOT NULL,
+            completion TEXT NOT NULL,
+            state TEXT NOT NULL,
+            stored REAL NOT NULL,
+            PRIMARY KEY (reading, number)
+        )""",
+    ),
+)
+
+# fullfsync matters on macOS alone, where a plain fsync does not reach the disk.
+_PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON", "secure_delete=ON", "foreign_keys=ON")
+
+_LOCAL = "put the journal on a local disk (set MEMAGENT_HOME)"
+_EXPLAINED = {
+    "SQLITE_BUSY": "is locked by another process; try again when it is done",
+    "SQLITE_READONLY": "cannot be written; make the file and its folder writable, or set MEMAGENT_HOME to another folder",
+    "SQLITE_PERM": "may not be opened; make the file and its folder writable, or set MEMAGENT_HOME to another folder",
+    "SQLITE_FULL": "has no room on its disk; free some and resume: every turn finished before is kept",
+    "SQLITE_CORRUPT": "is damaged; move it aside, rescue what is left with `sqlite3 FILE .recover`, and start a new one",
+    "SQLITE_NOTADB": "is not a journal; move the file away or give another path",
+    "SQLITE_CANTOPEN": "cannot be opened; give a file in a writable folder, or set MEMAGENT_HOME to another folder",
+    "SQLITE_IOERR": f"could not be read or written; check the disk, and if it is a network file system, {_LOCAL}",
+    "SQLITE_PROTOCOL": f"cannot be locked; if it is on a network file system, {_LOCAL}",
+}
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns SQLite's and the system's errors into a JournalError that names the file and the way out."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        words = next((text for start, text in _EXPLAINED.items() if name.startswith(start)), "failed")
+        raise JournalError(f"journal {path} {words} ({error})") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise JournalError(f"journal {path} {_EXPLAINED['SQLITE_CORRUPT']} ({error})") from error
+    except OSError as error:
+        raise JournalError(
+            f"journal {path} cannot be opened ({error.strerror or error}); set MEMAGENT_HOME to another folder"
+        ) from error
+
+
+def connect(path: Path, wait: float) -> sqlite3.Connection:
+    """An open, current journal file, made if there is none: folders 0700, file 0600. Waits `wait` seconds for locks.
+
+    Raises JournalError, leaving the file as it was, where it is something else, damaged or from a newer memagent.
+    """
+    with explained(path):
+        _create(path)
+        db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
+        try:
+            db.row_factory = sqlite3.Row
+            _version(db, path)  # before anything that writes: a foreign file stays untouched
+            _use_wal(db, path, wait)
+            for pragma in _PRAGMAS:
+                db.execute(f"PRAGMA {pragma}")
+            _migrate(db, path)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    """All or nothing. IMMEDIATE takes the write lock first, so what is checked inside still holds when it is written."""
+    try:
+        db.execute(f"BEGIN {kind}")
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # SQLite has already rolled back after some errors, a full disk among them
+            db.execute("ROLLBACK")
+        raise
+
+
+def _create(path: Path) -> None:
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # SQLite gives its side files the mode of the main one
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _version(db: sqlite3.Connection, path: Path) -> int:
+    """The schema version of the file, 0 for an empty one. To be called in a transaction or before any."""
+    with contextlib.nullcontext() if db.in_transaction else transaction(db, "DEFERRED"):
+        application, version, tables = (
+            db.execute(query).fetchone()[0]
+            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+    if application != APPLICATION_ID and (application or version or tables):
+        raise JournalError(f"journal {path} is another program's SQLite file and was not touched; give another path")
+    if version > len(MIGRATIONS):
+        raise JournalError(
+            f"journal {path} was written by a newer memagent (schema {version}, this one knows {len(MIGRATIONS)}); "
+            "upgrade memagent, or set MEMAGENT_HOME to another folder"
+        )
+    return int(version)
+
+
+def _use_wal(db: sqlite3.Connection, path: Path, wait: float) -> None:
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            mode = db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            break
+        except sqlite3.OperationalError as error:  # the busy timeout does not cover a change of mode
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+    if mode != "wal":
+        raise JournalError(f"journal {path} is on a file system without shared memory (a network share?); {_LOCAL}")
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    if _version(db, path) == len(MIGRATIONS):
+        return
+    with transaction(db):
+        for statements in MIGRATIONS[_version(db, path) :]:  # again: another process may have been first
+            for statement in statements:
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version={len(MIGRATIONS)}")

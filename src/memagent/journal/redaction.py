@@ -1,0 +1,81 @@
+"""Keeps keys and passwords out of the journal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote_plus, urlsplit, urlunsplit
+
+from memagent.errors import JournalError
+from memagent.journal.values import JSON
+
+# Compared with the name in lower case without punctuation, so apiKey, API-KEY and api_key are one name. `tokens` (a count)
+# is no secret, `token` is; `api_key_env` names an environment variable and may stay.
+_ANYWHERE = re.compile("apikey|accesskey|privatekey|secret|passw|passphrase|credential|authorization|bearer|cookie")
+_AT_END = re.compile("(token|auth|pwd)$")
+_IN_QUERY = re.compile("(key|sig|signature|code)$")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+
+
+def redact(values: Mapping[str, JSON], what: str) -> dict[str, Any]:
+    """A plain JSON copy of `values`, with credentials taken out of the URLs in it.
+
+    Raises JournalError for a name that stands for a secret, at any depth, and for what is not JSON. `what` leads the names
+    in messages.
+    """
+    copy = {}
+    for name, value in values.items():
+        where = f"{what}.{name}"
+        if not isinstance(name, str):
+            raise JournalError(f"{what} has the key {name!r}: JSON keys are strings")
+        if _is_secret(name):
+            raise JournalError(
+                f"{where} looks like a secret and was not written: leave it out; keys are given again on resume"
+            )
+        copy[name] = _redact_value(value, where)
+    return copy
+
+
+def strip_urls(text: str) -> str:
+    """`text` with user:password@ and key-like parameters taken out of every URL in it."""
+    return _URL.sub(lambda match: _strip_url(match[0]), text)
+
+
+def _redact_value(value: JSON, where: str) -> Any:
+    if isinstance(value, str):
+        return strip_urls(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return redact(value, where)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_redact_value(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    raise JournalError(f"{where} is a {type(value).__name__}, which JSON cannot hold: give its text or a number")
+
+
+def _is_secret(name: str, extra: re.Pattern[str] | None = None) -> bool:
+    bare = re.sub("[^a-z0-9]", "", name.lower())
+    if bare.endswith("env"):
+        return False
+    return bool(_ANYWHERE.search(bare) or _AT_END.search(bare) or (extra and extra.search(bare)))
+
+
+def _strip_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a password with a slash or a blank in it shows as a port that is no number
+    except ValueError:
+        return url.partition("://")[0] + "://(withheld)"
+    return urlunsplit(
+        parts._replace(
+            netloc=parts.netloc.rpartition("@")[2],
+            query=_strip_parameters(parts.query),
+            fragment=_strip_parameters(parts.fragment),
+        )
+    )
+
+
+def _strip_parameters(query: str) -> str:
+    kept = [item for item in query.split("&") if not _is_secret(unquote_plus(item.partition("=")[0]), _IN_QUERY)]
+    return "&".join(kept)

@@ -1,0 +1,398 @@
+"""The journal as its users see it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import platformdirs
+
+from memagent.errors import JournalError
+from memagent.journal.database import connect, explained, transaction
+from memagent.journal.owners import Owner
+from memagent.journal.redaction import redact, strip_urls
+from memagent.journal.values import (
+    JSON,
+    ReadingRecord,
+    Status,
+    TurnEntry,
+    dump,
+    dump_folded,
+    dump_line,
+    load_folded,
+    pack,
+    unpack,
+)
+
+EXPORT_VERSION = 1
+_PAGE = 64  # turns fetched at a time: a long reading streams, and no read lock is held between pages
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts like the number, no i, l, o, u
+_TURN_COLUMNS = tuple(item.name for item in fields(TurnEntry))
+_INSERT_TURN = f"INSERT INTO turns (reading, stored, {', '.join(_TURN_COLUMNS)}) VALUES (?, ?{', ?' * len(_TURN_COLUMNS)})"
+_SELECT_READINGS = """
+    SELECT readings.*, last.number AS last, max(touched, coalesce(last.stored, 0)) AS updated
+    FROM readings LEFT JOIN turns AS last ON last.reading = readings.key
+        AND last.number = (SELECT max(number) FROM turns WHERE reading = readings.key)
+"""
+
+
+def default_path() -> Path:
+    """`journal.sqlite3` in the folder MEMAGENT_HOME names, or else in the user's data folder."""
+    home = os.environ.get("MEMAGENT_HOME")
+    folder = Path(home).expanduser() if home else platformdirs.user_data_path("memagent", appauthor=False)
+    return folder / "journal.sqlite3"
+
+
+class Journal:
+    """An open journal. May be used from several threads; not across a fork. Open it with `Journal.open`.
+
+    Every method raises JournalError, with the file and the way out in the message, and then has changed nothing.
+    Reading ids may be given to `claim`, `check` and everything that only looks or deletes by any unique beginning, with
+    or without "r-"; `append`, `finish` and `fail` take the full id that `start` or `claim` returned.
+    """
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = db
+        self._owner = Owner.current()
+        self._me = self._owner.dumps()
+        self._has_held = False
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: str | Path | None = None, *, wait: float = 30.0) -> Journal:
+        """Opens the journal at `path` (None: `default_path()`), making it if there is none: folders 0700, file 0600.
+
+        `wait` is how long, in seconds, a locked file is waited for. Raises JournalError where the file cannot be written,
+        is damaged, belongs to another program or to a newer memagent.
+        """
+        path = Path(path).absolute() if path is not None else default_path().absolute()
+        return cls(path, connect(path, wait))
+
+    def close(self) -> None:
+        """Gives up the readings held here, which makes them resumable at once, and closes the file."""
+        if os.getpid() != self._owner.pid:
+            return  # after a fork the file is the parent's to close
+        with self._lock:
+            if self._has_held:
+                # A file that cannot be written any more is closed all the same; when the process ends, others see it.
+                with contextlib.suppress(JournalError), self._write() as db:
+                    db.execute("UPDATE readings SET owner = NULL WHERE owner = ?", [self._me])
+            self._db.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # Writing
+
+    def start(
+        self,
+        *,
+        question: str,
+        settings: Mapping[str, JSON],
+        document: Mapping[str, JSON],
+        plan_digest: str,
+        planned: int | None = None,
+    ) -> str:
+        """Records a new reading, held by this journal, and returns its id: r- and twelve characters that sort by time.
+
+        `planned` is the number of turns expected. Raises JournalError for a setting that looks like a secret; URLs lose
+        their user:password@ and key-like parameters.
+        """
+        texts = (
+            question,
+            dump(redact(settings, "settings"), "settings"),
+            dump(redact(document, "document"), "document"),
+            plan_digest,
+        )
+        now = time.time()
+        self._has_held = True
+        with self._write() as db:
+            id = _new_id(now)
+            while db.execute("SELECT 1 FROM readings WHERE id = ?", [id]).fetchone():
+                id = _new_id(now)
+            db.execute(
+                "INSERT INTO readings (id, status, question, settings, document, plan_digest, planned, created, touched,"
+                " owner) VALUES (?, 'running', ?, ?, ?, ?, ?, ?, ?, ?)",
+                [id, *map(pack, texts), planned, now, now, self._me],
+            )
+        return id
+
+    def append(self, id: str, entry: TurnEntry) -> None:
+        """Records a finished turn; it is on disk when this returns. See `append_many`."""
+        self.append_many([(id, entry)])
+
+    def append_many(self, entries: Iterable[tuple[str, TurnEntry]]) -> None:
+        """Records finished turns of any readings held here in one transaction: all on disk when this returns, or none.
+
+        Raises JournalError where a reading is not held by this journal (any more), or a turn is not its reading's next.
+        """
+        # Encoded first: what cannot be written is refused before the file is locked.
+        rows = [(id, entry.number, _turn_row(entry)) for id, entry in entries]
+        if not rows:
+            return
+        now = time.time()
+        with self._write() as db:
+            for id, number, row in rows:
+                key = self._held(db, id)
+                last = db.execute("SELECT max(number) FROM turns WHERE reading = ?", [key]).fetchone()[0]
+                expected = 0 if last is None else last + 1
+                if number != expected:
+                    raise JournalError(
+                        f"reading {id} has {expected} turns, so turn {expected} comes next, not {number}:"
+                        " resume it from its last state"
+                    )
+                db.execute(_INSERT_TURN, [key, now, *row])
+
+    def finish(self, id: str, answer: str, seconds: float) -> None:
+        """Records the answer of a reading held here, and how long it took in seconds. The reading is then closed."""
+        self._end(id, "answered", answer=answer, seconds=seconds)
+
+    def fail(self, id: str, reason: str) -> None:
+        """Records why a reading held here was given up. It keeps its turns and can be claimed again."""
+        self._end(id, "failed", reason=strip_urls(reason))
+
+    def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
+        """Takes a reading over, to go on with it, and returns its record.
+
+        Raises JournalError if it is answered already, or if another live owner holds it. `force` takes it all the same;
+        the owner before is then refused at its next append, so that even this cannot mix two writers' turns.
+        """
+        self._has_held = True
+        with self._write() as db:
+            row = self._row(id)
+            if row["status"] == "answered":
+                raise JournalError(f"reading {row['id']} is answered already: show it, or start a new one")
+            owner = self._live_owner(row)
+            if owner and owner != self._owner and not force:
+                raise JournalError(
+                    f"reading {row['id']} is being read by {owner}, last heard {time.time() - row['updated']:.0f} s ago:"
+                    " wait for it, stop it, or take the reading over by force"
+                )
+            db.execute(
+                "UPDATE readings SET status = 'running', reason = NULL, owner = ?, touched = ? WHERE key = ?",
+                [self._me, time.time(), row["key"]],
+            )
+            return self._record(self._row(row["id"]))
+
+    def delete(self, id: str) -> None:
+        """Removes a reading and its turns; their place in the file is overwritten with zeros.
+
+        Raises JournalError if another live owner holds it. While another process reads the journal, traces may stay in
+        the -wal file beside it until the last one has closed it.
+        """
+        with self._write() as db:
+            row = self._row(id)
+            owner = self._live_owner(row)
+            if owner and owner != self._owner:
+                raise JournalError(f"reading {row['id']} is being read by {owner}: stop it before deleting the reading")
+            db.execute("DELETE FROM readings WHERE key = ?", [row["key"]])
+        with self._use() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    # Looking
+
+    def show(self, id: str) -> ReadingRecord:
+        """All about a reading except its turns."""
+        with self._use():
+            return self._record(self._row(id))
+
+    def check(self, id: str, *, settings: Mapping[str, JSON], document: Mapping[str, JSON], plan_digest: str) -> None:
+        """Makes sure that a reading can go on under these settings and over this document.
+
+        Raises JournalError naming each property that differs, as old value → new value.
+        """
+        record = self.show(id)
+        old = {**_flat("settings", record.settings), **_flat("document", record.document)}
+        new = {**_flat("settings", redact(settings, "settings")), **_flat("document", redact(document, "document"))}
+        changes = [
+            f"{name}: {_brief(old, name)} → {_brief(new, name)}"
+            for name in dict.fromkeys([*old, *new])
+            if name not in old or name not in new or old[name] != new[name]
+        ]
+        if changes:
+            raise JournalError(
+                f"reading {record.id} was begun otherwise: {'; '.join(changes)}."
+                " Resume it with the old values, or start a new reading"
+            )
+        if plan_digest != record.plan_digest:
+            raise JournalError(
+                f"reading {record.id} was planned otherwise ({record.plan_digest[:12]} → {plan_digest[:12]}) though its"
+                " settings and document are the same: resume it with the memagent that began it, or start a new reading"
+            )
+
+    def last_state(self, id: str) -> dict[str, Any] | None:
+        """The protocol state after the last turn, from which the reading goes on; None before the first turn."""
+        with self._use() as db:
+            row = db.execute(
+                "SELECT memory, state FROM turns WHERE reading = ? ORDER BY number DESC LIMIT 1", [self._row(id)["key"]]
+            ).fetchone()
+        return load_folded(row["state"], unpack(row["memory"])) if row else None
+
+    def turns(self, id: str, start: int = 0) -> Iterator[TurnEntry]:
+        """The turns there are now, from number `start` on, streamed: memory use does not grow with the reading."""
+        with self._use():
+            row = self._row(id)
+        return self._stream(row, start)
+
+    def export(self, id: str) -> Iterator[str]:
+        """A reading as JSON lines without line ends: a header with all about it, then one line for each turn."""
+        with self._use():
+            row = self._row(id)
+            record = self._record(row)
+        yield dump_line({"schema": "memagent.reading", "version": EXPORT_VERSION, **asdict(record)}, "the reading")
+        for entry in self._stream(row, 0):
+            yield dump_line(asdict(entry), f"turn {entry.number}")
+
+    def list(self, limit: int | None = 20, status: Status | None = None) -> tuple[ReadingRecord, ...]:
+        """The newest `limit` readings (None: all), newest first; with `status`, only those."""
+        stored = "running" if status == "interrupted" else status
+        query = f"{_SELECT_READINGS} WHERE ? IS NULL OR status = ? ORDER BY key DESC"
+        found: list[ReadingRecord] = []
+        with self._use() as db, contextlib.closing(db.execute(query, [stored, stored])) as rows:
+            for row in rows:
+                if limit is not None and len(found) >= limit:
+                    break
+                record = self._record(row)
+                if status in (None, record.status):
+                    found.append(record)
+        return tuple(found)
+
+    # Inside
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        if os.getpid() != self._owner.pid:
+            raise JournalError(f"journal {self.path} was opened before a fork: open it again in the new process")
+        with self._lock, explained(self.path):
+            yield self._db
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._use() as db, transaction(db):
+            yield db
+
+    def _end(self, id: str, status: Status, **columns: str | float) -> None:
+        values = [pack(value) if isinstance(value, str) else value for value in columns.values()]
+        names = "".join(f", {name} = ?" for name in columns)
+        with self._write() as db:
+            key = self._held(db, id)
+            db.execute(
+                f"UPDATE readings SET status = ?, owner = NULL, touched = ?{names} WHERE key = ?",
+                [status, time.time(), *values, key],
+            )
+
+    def _held(self, db: sqlite3.Connection, id: str) -> int:
+        """The key of a running reading that this journal holds; inside a transaction, so that it stays so."""
+        row = db.execute("SELECT key, status, owner FROM readings WHERE id = ?", [pack(id)]).fetchone()
+        if row is None:
+            raise JournalError(f"journal {self.path} has no reading {id} (any more): start it anew")
+        if row["status"] != "running":
+            raise JournalError(f"reading {id} is {row['status']} already and takes no more turns")
+        if row["owner"] != self._me:
+            holder = f"was taken over by {Owner.loads(row['owner'])}" if row["owner"] else "is not held by anyone"
+            raise JournalError(f"reading {id} {holder}: claim it before writing to it")
+        return int(row["key"])
+
+    def _row(self, given: str) -> sqlite3.Row:
+        """The one reading whose id begins with `given`."""
+        beginning = "r-" + given.strip().lower().removeprefix("r-")
+        rows = self._db.execute(
+            f"{_SELECT_READINGS} WHERE id >= ? AND id < ? ORDER BY id LIMIT 6", [pack(beginning), pack(beginning + "~")]
+        ).fetchall()
+        if not rows or beginning == "r-":
+            raise JournalError(f"journal {self.path} has no reading {given!r}: list the readings to see their ids")
+        if len(rows) > 1:
+            ids = ", ".join(row["id"] for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+            raise JournalError(f"{given!r} is the beginning of several readings ({ids}): give more of the id")
+        return cast(sqlite3.Row, rows[0])
+
+    def _live_owner(self, row: sqlite3.Row) -> Owner | None:
+        owner = Owner.loads(row["owner"]) if row["owner"] else None
+        return owner if owner and owner.alive(time.time() - row["updated"]) else None
+
+    def _record(self, row: sqlite3.Row) -> ReadingRecord:
+        owner = self._live_owner(row)
+        status = "interrupted" if row["status"] == "running" and not owner else row["status"]
+        values: dict[str, Any] = {name: row[name] for name in ("id", "planned", "created", "updated", "seconds")}
+        for name in ("question", "plan_digest", "answer", "reason"):
+            values[name] = None if row[name] is None else unpack(row[name])
+        for name in ("settings", "document"):
+            values[name] = json.loads(unpack(row[name]))
+        return ReadingRecord(
+            **values,
+            status=cast(Status, status),
+            turns=0 if row["last"] is None else row["last"] + 1,
+            owner=str(owner or ""),
+        )
+
+    def _stream(self, reading: sqlite3.Row, start: int) -> Iterator[TurnEntry]:
+        end = 0 if reading["last"] is None else reading["last"] + 1
+        for first in range(max(start, 0), end, _PAGE):
+            last = min(first + _PAGE, end)
+            with self._use() as db:
+                rows = db.execute(
+                    "SELECT * FROM turns WHERE reading = ? AND number >= ? AND number < ? ORDER BY number",
+                    [reading["key"], first, last],
+                ).fetchall()
+                entries = [_turn_entry(row) for row in rows]
+            if len(rows) != last - first:
+                raise JournalError(f"reading {reading['id']} lost turns while it was read: was it deleted meanwhile?")
+            yield from entries
+
+
+def _new_id(now: float) -> str:
+    """Milliseconds (45 bits, until the year 3084) and 15 random bits, five bits to a character."""
+    number = int(now * 1000) << 15 | secrets.randbits(15)
+    return "r-" + "".join(_DIGITS[number >> shift & 31] for shift in range(55, -1, -5))
+
+
+def _turn_row(entry: TurnEntry) -> list[str | bytes | int | None]:
+    what = f"of turn {entry.number}"
+    return [
+        entry.number,
+        entry.kind,
+        entry.outcome,
+        entry.span_start,
+        entry.span_end,
+        pack(entry.memory),
+        dump_folded(entry.completion, entry.memory, f"the completion {what}"),
+        dump_folded(entry.state, entry.memory, f"the state {what}"),
+    ]
+
+
+def _turn_entry(row: sqlite3.Row) -> TurnEntry:
+    memory = unpack(row["memory"])
+    return TurnEntry(
+        **{name: row[name] for name in _TURN_COLUMNS[:5]},
+        memory=memory,
+        completion=load_folded(row["completion"], memory),
+        state=load_folded(row["state"], memory),
+    )
+
+
+def _flat(name: str, value: JSON) -> dict[str, JSON]:
+    """Nested objects as dotted names, so that a difference can be named exactly."""
+    if not isinstance(value, Mapping) or not value:
+        return {name: value}
+    return {inner: leaf for key, item in value.items() for inner, leaf in _flat(f"{name}.{key}", item).items()}
+
+
+def _brief(values: Mapping[str, JSON], name: str) -> str:
+    if name not in values:
+        return "(not set)"
+    text = dump(values[name], name)
+    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"

@@ -1,0 +1,100 @@
+"""What goes into the journal and comes out of it, and how it is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from memagent.errors import JournalError
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+Status: TypeAlias = Literal["running", "interrupted", "answered", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEntry:
+    """One finished turn.
+
+    `number` counts the turns of the reading from 0. `span_start` and `span_end` are characters of the document, half open
+    (None for the answer turn). `memory` is the memory after the turn. `completion` and `state` are JSON objects: what the
+    engine returned, and the protocol state after the turn, from which the reading goes on.
+    """
+
+    number: int
+    kind: str
+    outcome: str
+    span_start: int | None = None
+    span_end: int | None = None
+    memory: str
+    completion: Mapping[str, JSON]
+    state: Mapping[str, JSON]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingRecord:
+    """All about one reading except its turns, which `Journal.turns` streams.
+
+    `status` is `interrupted` where the reading is unfinished and no live process holds it: it can be resumed.
+    `created` and `updated` are seconds since 1970; `seconds` is how long the reading took, as its driver measured it.
+    `turns` counts the turns stored, `planned` the turns expected (None: unknown). `owner` says in words who is at it.
+    """
+
+    id: str
+    status: Status
+    question: str
+    settings: Mapping[str, JSON]
+    document: Mapping[str, JSON]
+    plan_digest: str
+    created: float
+    updated: float
+    turns: int
+    planned: int | None = None
+    answer: str | None = None
+    reason: str | None = None
+    seconds: float | None = None
+    owner: str = ""
+
+
+def pack(text: str) -> str | bytes:
+    """Text as SQLite can hold it: a BLOB where it has lone surrogates, which no UTF-8 TEXT may contain."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def unpack(stored: str | bytes) -> str:
+    """The text that `pack` was given, exactly."""
+    return stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
+
+
+def dump(value: JSON, what: str) -> str:
+    """Compact JSON. Raises JournalError naming `what` for anything JSON cannot hold, NaN and infinity included."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise JournalError(
+            f"{what} cannot be written as JSON ({error}): give strings, finite numbers, lists, dicts"
+        ) from error
+
+
+def dump_folded(values: Mapping[str, JSON], memory: str, what: str) -> str | bytes:
+    """A JSON object whose top-level strings equal to the memory are only named: [[names], {the rest}]."""
+    same = [name for name, value in values.items() if memory and value == memory]
+    rest = {name: value for name, value in values.items() if name not in same}
+    return pack(dump([same, rest], what))
+
+
+def load_folded(stored: str | bytes, memory: str) -> dict[str, Any]:
+    """The object that `dump_folded` was given."""
+    same, rest = json.loads(unpack(stored))
+    return {**rest, **dict.fromkeys(same, memory)}
+
+
+def dump_line(value: Mapping[str, JSON], what: str) -> str:
+    """One JSON line that any UTF-8 file can hold: escapes only where a lone surrogate leaves no other way."""
+    line = dump(value, what)
+    return line if isinstance(pack(line), str) else json.dumps(value, separators=(",", ":"))
