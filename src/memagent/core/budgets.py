@@ -47,7 +47,7 @@ class Budgets:
 
 def template_tokens(profile: Profile, tokenizer: Tokenizer, overhead: int) -> int:
     """Tokens of wording around the fields, in the longest turn of a reading, chat form included."""
-    note = profile.render("shorter", memory_tokens=9999)
+    note = profile.render("retry", limit=9999)
     empty = {"question": "", "memory": "", "chunk": "", "document": "", "memory_tokens": 9999}
     longest = max(
         tokenizer.count(profile.system + profile.render("update", **empty) + note),

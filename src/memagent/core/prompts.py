@@ -19,7 +19,7 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: field
     "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
     "answer": (frozenset({"question", "memory"}), frozenset()),
     "direct": (frozenset({"question", "document"}), frozenset()),
-    "shorter": (frozenset(), frozenset({"memory_tokens"})),
+    "retry": (frozenset(), frozenset({"limit"})),
 }
 
 
@@ -30,7 +30,7 @@ class Profile:
     update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
     answer        shown at the end: {question} {memory}
     direct        shown by --direct instead of both: {question} {document}; empty: direct answers are not offered
-    shorter       appended to a turn that is asked again because its reply was empty or too long; may use {memory_tokens}
+    retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
     """
@@ -43,7 +43,7 @@ class Profile:
     update: str
     answer: str
     direct: str = ""
-    shorter: str = ""
+    retry: str = ""
     answer_format: AnswerFormat = "text"
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Profile:
         if self.answer_format not in ("text", "boxed"):
             raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
 
-    def render(self, template: Literal["update", "answer", "direct", "shorter"], **values: object) -> str:
+    def render(self, template: Literal["update", "answer", "direct", "retry"], **values: object) -> str:
         """The template with its fields filled. Values are inserted as they are."""
         return "".join(
             literal + ("" if field is None else str(values[field]))

@@ -164,13 +164,14 @@ def next_turn(plan: Plan, state: State) -> Turn | None:
         return None
     span = current_span(plan, state)
     prompt = _answer_prompt(plan, state) if span is None else _update_prompt(plan, state, span)
-    note = plan.profile.render("shorter", memory_tokens=plan.budgets.memory) if state.retry else ""
+    reply, reasoning = (plan.budgets.answer if span is None else plan.budgets.memory), plan.budgets.reasoning
+    note = plan.profile.render("retry", limit=reply) if state.retry else ""
     return Turn(
         kind="answer" if span is None else "update",
         number=state.turn,
         system=plan.profile.system,
         user=prompt + note,
-        max_tokens=plan.budgets.answer_tokens if span is None else plan.budgets.update_tokens,
+        max_tokens=reply + reasoning,
         sampling=_turn_sampling(plan, state),
         span=span,
     )

@@ -1,0 +1,147 @@
+"""A model in this process: a folder of weights on transformers, CPU or one GPU, batched."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from memagent.core.types import Completion, Turn
+from memagent.errors import ContextTooLongError, MissingExtraError, ModelError
+from memagent.models.tokenizers import FileTokenizer
+
+try:
+    import torch
+    import transformers
+
+    from memagent.models.chat import ChatFormat
+    from memagent.models.sampler import Row, sample
+except ImportError as error:  # pragma: no cover - depends on what is installed
+    raise MissingExtraError("a model in this process", "local") from error
+
+# Prompt tokens generated together: bounds the memory of activations and cache.
+BATCH_TOKENS = 65_536
+
+
+class LocalEngine:
+    """Runs a Hugging Face causal language model folder. Completions carry exact token ids and log-probabilities.
+
+    device: "auto" (a GPU if there is one), or any torch device. dtype: "auto" (bfloat16 on a GPU, float32 on the CPU) or a
+    torch dtype's name. `record_prompts` adds the prompt's token ids to completions (training needs them; a long reading
+    should not keep them). Raises ModelError if the folder is not a model that can be opened.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        batch_tokens: int = BATCH_TOKENS,
+        record_prompts: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._hf_tokenizer, self.model = _load(self.folder, device, dtype)
+        self._chat = ChatFormat(self._hf_tokenizer)
+        self.tokenizer = FileTokenizer(self._hf_tokenizer.backend_tokenizer, name=name or self.folder.name)
+        self.window: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        self.overhead = self._chat.overhead
+        self.identity = f"local:{name or self.folder.name}:{_fingerprint(self.folder)}"
+        self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
+        self._batch_tokens = batch_tokens
+        self._record_prompts = record_prompts
+        self._lock = Lock()
+
+    def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
+        """Generates for all turns, in batches of similar length within the token budget of a batch."""
+        results: list[Completion | Exception | None] = [None] * len(turns)
+        fitting: list[tuple[int, Row]] = []
+        for index, turn in enumerate(turns):
+            prompt = self._chat.encode(turn.messages)
+            if self.window is not None and len(prompt) + turn.max_tokens > self.window:
+                results[index] = ContextTooLongError(
+                    f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
+                )
+            else:
+                fitting.append((index, Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)))
+        for batch in self._batches(fitting):
+            for (index, _), completion in zip(batch, self._run([row for _, row in batch]), strict=True):
+                results[index] = completion
+        return [result for result in results if result is not None]
+
+    async def agenerate(self, turn: Turn) -> Completion:
+        [result] = await asyncio.to_thread(self.generate, [turn])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Releases the weights."""
+        self.model = None
+
+    def _batches(self, rows: list[tuple[int, Row]]) -> Iterator[list[tuple[int, Row]]]:
+        batch: list[tuple[int, Row]] = []
+        for item in sorted(rows, key=lambda item: len(item[1].prompt)):
+            if batch and (len(batch) + 1) * (len(item[1].prompt) + item[1].max_tokens) > self._batch_tokens:
+                yield batch
+                batch = []
+            batch.append(item)
+        if batch:
+            yield batch
+
+    def _run(self, rows: list[Row]) -> list[Completion]:
+        with self._lock:
+            began = time.perf_counter()
+            sample(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
+            seconds = (time.perf_counter() - began) / len(rows)
+        return [self._completion(row, seconds) for row in rows]
+
+    def _completion(self, row: Row, seconds: float) -> Completion:
+        return Completion(
+            text=self._hf_tokenizer.decode(row.ids, skip_special_tokens=True),
+            finish=row.finish,
+            prompt_tokens=len(row.prompt),
+            completion_tokens=len(row.ids),
+            prompt_ids=tuple(row.prompt) if self._record_prompts else None,
+            token_ids=tuple(row.ids),
+            logprobs=tuple(row.logprobs),
+            seconds=seconds,
+        )
+
+
+def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} is not a model folder: it has no config.json")
+    kind = ("bfloat16" if device.startswith("cuda") else "float32") if dtype == "auto" else dtype
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=getattr(torch, kind))
+    except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
+        raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
+    return tokenizer, model.to(device).eval()
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id
+    ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
+    return frozenset(token for token in ids if token is not None)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Twelve hex digits that change when configuration, tokenizer or weights do (sizes and first bytes of weights)."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin")):
+        with path.open("rb") as file:
+            digest.update(json.dumps([path.name, path.stat().st_size]).encode())
+            digest.update(file.read(1 << 24))
+    return digest.hexdigest()[:12]

@@ -1,0 +1,118 @@
+"""Batched generation with a key–value cache, for causal language models of transformers.
+
+Shapes: B rows, T prompt tokens (left-padded), V vocabulary. Written instead of calling `generate` because rollouts need,
+in one pass, exact token ids and log-probabilities, a budget per row, and a random stream per row that does not depend on
+what else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from memagent.core.types import Finish, Sampling
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One prompt and what was generated for it. `logprobs` are natural logs under the model at temperature 1."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    sampling: Sampling
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: Finish = "length"
+    random: torch.Generator | None = None
+
+    def start(self) -> None:
+        """Gives a row that is sampled its own random stream."""
+        if self.sampling.temperature > 0:
+            self.random = torch.Generator()
+            if self.sampling.seed is None:
+                self.random.seed()
+            else:
+                self.random.manual_seed(self.sampling.seed)
+
+    @property
+    def done(self) -> bool:
+        return self.finish == "stop" or len(self.ids) >= self.max_tokens
+
+    def take(self, token: int, logprob: float, stop_ids: frozenset[int]) -> None:
+        """Appends a token, unless the row is done. The stop token is kept in `ids`: it was generated."""
+        if self.done:
+            return
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        if token in stop_ids:
+            self.finish = "stop"
+
+
+@torch.inference_mode()
+def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
+    """Generates for every row until a stop token or its budget, in place: one prefill, then one step per token.
+
+    Rows that are done leave the batch as soon as they are a quarter of it.
+    """
+    active = list(rows)
+    for row in active:
+        row.start()
+    ids_BT, mask_BT = _left_pad([row.prompt for row in active], pad_id, model.device)
+    position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
+    padded = bool((mask_BT == 0).any())
+    cache: Any = None
+    while True:
+        output = model(
+            input_ids=ids_BT,
+            attention_mask=mask_BT if padded else None,
+            position_ids=position_BT,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache = output.past_key_values
+        token_B, logprob_B = _choose(output.logits[:, -1].float(), active)
+        for row, token, logprob in zip(active, token_B.tolist(), logprob_B.tolist(), strict=True):
+            row.take(token, logprob, stop_ids)
+        going = [index for index, row in enumerate(active) if not row.done]
+        if not going:
+            return
+        position_BT = position_BT[:, -1:] + 1
+        if len(going) * 4 <= len(active) * 3:
+            keep = torch.tensor(going, device=model.device)
+            cache.batch_select_indices(keep)
+            active = [active[index] for index in going]
+            token_B, mask_BT, position_BT = token_B[keep], mask_BT[keep], position_BT[keep]
+        ids_BT = token_B[:, None]
+        mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(active), 1)], dim=1)
+
+
+def _left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts → ids [B, T] padded on the left, mask [B, T] of 0 and 1."""
+    width = max(len(prompt) for prompt in prompts)
+    ids = [[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def _choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The next token of every row and its log-probability [B], [B]."""
+    logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
+    token_B = logits_BV.argmax(-1)
+    for index, row in enumerate(rows):
+        if row.random is not None and not row.done:
+            token_B[index] = _draw(logits_BV[index], row.sampling, row.random)
+    return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
+
+
+def _draw(logits_V: torch.Tensor, sampling: Sampling, random: torch.Generator) -> int:
+    """One token from the tempered, nucleus-truncated distribution of a row, drawn with the row's own stream."""
+    probs_V = torch.softmax(logits_V.cpu() / sampling.temperature, dim=-1)
+    if sampling.top_p < 1.0:
+        ordered, order = probs_V.sort(descending=True)
+        outside = ordered.cumsum(0) - ordered >= sampling.top_p
+        probs_V = torch.zeros_like(probs_V).scatter(0, order, ordered.masked_fill(outside, 0.0))
+    return int(torch.multinomial(probs_V, 1, generator=random))
