@@ -240,7 +240,7 @@ class Journal:
             row = db.execute(
                 "SELECT memory, state FROM turns WHERE reading = ? ORDER BY number DESC LIMIT 1", [self._row(id)["key"]]
             ).fetchone()
-        return load_folded(row["state"], unpack(row["memory"])) if row else None
+            return load_folded(row["state"], unpack(row["memory"])) if row else None
 
     def turns(self, id: str, start: int = 0) -> Iterator[TurnEntry]:
         """The turns there are now, from number `start` on, streamed: memory use does not grow with the reading."""
