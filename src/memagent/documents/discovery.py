@@ -1,0 +1,127 @@
+"""Paths, globs and folders → the files to read, each once, in a stable order, with a list of what was left out.
+
+The order of the arguments is kept, since it is the order of reading. What one glob or folder stands for is sorted by name,
+numbers by value: part 2 before part 10.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memagent.documents.document import Skipped
+from memagent.documents.sniff import non_document
+from memagent.errors import DocumentError
+
+STDIN = "-"
+"""The path that stands for standard input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A file to read (path None: standard input). `named`: asked for by name, so it must not be skipped."""
+
+    path: Path | None
+    named: bool
+
+    @property
+    def name(self) -> str:
+        """The path as the caller would write it."""
+        return str(self.path) if self.path else "stdin"
+
+
+def discover(paths: Sequence[str | Path]) -> tuple[list[Found], list[Skipped]]:
+    """The files that paths, globs and folders stand for. Raises DocumentError for what is missing or unreadable."""
+    if not paths:
+        raise DocumentError("no document was given: name a file, a folder, a glob such as 'notes/**/*.md', or - for stdin")
+    files: dict[str, Found] = {}
+    skipped: dict[str, Skipped] = {}
+    for path in paths:
+        for item in _expand(str(path)):
+            if isinstance(item, Skipped):
+                skipped.setdefault(item.path, item)
+            else:
+                files.setdefault(os.path.realpath(item.path) if item.path else STDIN, item)
+    if not files:
+        raise nothing_to_read(paths, list(skipped.values()))
+    return list(files.values()), list(skipped.values())
+
+
+def nothing_to_read(paths: Sequence[str | Path], skipped: Sequence[Skipped]) -> DocumentError:
+    """The error for folders and globs in which every file was left out, or which hold none."""
+    where = ", ".join(str(path) for path in paths)
+    shown = "; ".join(f"{item.path}: {item.reason}" for item in skipped[:5])
+    more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
+    left_out = f" Left out: {shown}{more}." if skipped else ""
+    return DocumentError(f"{where}: there is no document to read here.{left_out} Name a file, or another folder")
+
+
+def _expand(path: str) -> Iterator[Found | Skipped]:
+    """What one argument stands for. An existing path is never taken for a glob, whatever characters it has."""
+    if path == STDIN:
+        yield Found(path=None, named=True)
+    elif "\0" in path or not os.path.lexists(path):
+        yield from _glob(path)
+    else:
+        yield from _existing(Path(path), named=True)
+
+
+def _glob(pattern: str) -> Iterator[Found | Skipped]:
+    if "\0" in pattern or not glob.has_magic(pattern):
+        remedy = "Download it first" if "://" in pattern else f"Relative paths start at {Path.cwd()}"
+        raise DocumentError(f"{pattern!r}: there is no such file or folder. {remedy}")
+    matches = sorted(glob.glob(pattern, recursive=True), key=_natural)  # noqa: PTH207 - hidden files stay out, ** goes deep
+    if not matches:
+        raise DocumentError(f"{pattern!r}: no file matches this pattern. Relative patterns start at {Path.cwd()}")
+    for match in matches:
+        yield from _existing(Path(match), named=False)
+
+
+def _existing(path: Path, *, named: bool) -> Iterator[Found | Skipped]:
+    """A file, or the files in a folder. `named` files are read or refused; others may be skipped with a reason."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise DocumentError(f"{path}: a link to something that is gone. Restore or delete it") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if stat.S_ISDIR(mode):
+        yield from _folder(path)
+    elif not stat.S_ISREG(mode) and named:
+        raise DocumentError(f"{path}: a pipe, socket or device, not a file. To read from a pipe, name it - (stdin)")
+    elif not stat.S_ISREG(mode):
+        yield Skipped(path=str(path), reason="a pipe, socket or device")
+    elif not named and (what := non_document(path.name)):
+        yield Skipped(path=str(path), reason=what)
+    else:
+        yield Found(path=path, named=named)
+
+
+def _folder(folder: Path) -> Iterator[Found | Skipped]:
+    """Every file below a folder, links to folders not followed (they may lead in circles)."""
+    try:
+        entries = sorted(folder.iterdir(), key=lambda entry: _natural(entry.name))
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            yield Skipped(path=str(entry), reason="hidden")
+        elif entry.is_symlink() and entry.is_dir():
+            yield Skipped(path=str(entry), reason="a link to a folder")
+        else:
+            yield from _existing(entry, named=False)
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A sort key that compares runs of digits by value."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts if part]
+
+
+def _unreadable(path: Path, error: OSError) -> DocumentError:
+    return DocumentError(f"{path}: cannot be read ({error.strerror}). Check its permissions")

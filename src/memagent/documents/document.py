@@ -1,0 +1,115 @@
+"""A document: one text with known file borders, whatever it was put together from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from memagent.core.types import Span
+from memagent.documents.spool import Spool
+
+Kind: TypeAlias = Literal["text", "markdown", "html", "pdf", "docx", "epub"]
+
+_HAS_SOURCE_LINES = ("text", "markdown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file of a document.
+
+    `span` is where its text lies in the joined text, borders not included. `bytes` is the size of the source as it was
+    found (compressed, for .gz). `encoding` is a codec name for text and HTML, None for formats that say it themselves.
+    `pages` are the spans of a PDF's pages in the joined text: page 1 first, they touch, and a page without text is empty.
+    """
+
+    name: str
+    kind: Kind
+    encoding: str | None
+    bytes: int
+    span: Span
+    pages: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A file that was found in a folder and left out, with the reason."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A place in a source file, for people.
+
+    `offset` counts characters from the start of the file's text: of the file itself for text and Markdown, of the extracted
+    text for the other kinds. `page` (from 1) is known for PDF. `line` (from 1) is known for text and Markdown.
+    """
+
+    file: str
+    page: int | None
+    offset: int
+    line: int | None = None
+
+    def __str__(self) -> str:
+        page = f", page {self.page}" if self.page is not None else ""
+        line = f", line {self.line}" if self.line is not None else ""
+        return f"{self.file}{page}{line}, offset {self.offset}"
+
+
+class Document:
+    """A text on disk with known file borders; implements the port `memagent.core.types.Text`.
+
+    It is a snapshot: sources may change or vanish after loading. Reading is safe from several threads. Close it, or use it
+    as a context manager, to free the temporary file; a document that is dropped frees it as well.
+    """
+
+    def __init__(self, spool: Spool, files: Sequence[SourceFile], skipped: Sequence[Skipped] = ()) -> None:
+        self._spool = spool
+        self._starts = [file.span.start for file in files]
+        self.files = tuple(files)
+        self.skipped = tuple(skipped)
+
+    def __len__(self) -> int:
+        return len(self._spool)
+
+    def __repr__(self) -> str:
+        return f"<Document of {len(self.files)} files, {len(self)} characters>"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the joined text in UTF-8, in hexadecimal."""
+        return self._spool.digest
+
+    def read(self, start: int, end: int) -> str:
+        """Characters [start, end), with the rules of slicing: `text[start:end]`."""
+        return self._spool.read(start, end)
+
+    def locate(self, offset: int) -> Location:
+        """Which file, page and line a character offset lies in.
+
+        An offset in the border after a file, or at the end of the document, is the end of the file before it.
+        Raises IndexError outside [0, len(document)].
+        """
+        if not 0 <= offset <= len(self):
+            raise IndexError(f"offset {offset} is outside the document, which has {len(self)} characters")
+        file = self.files[bisect_right(self._starts, offset) - 1]
+        offset = min(offset, file.span.end)
+        page = bisect_right(file.pages, offset, key=lambda span: span.start) if file.pages else None
+        line = None
+        if file.kind in _HAS_SOURCE_LINES:
+            line = self._spool.lines_before(offset) - self._spool.lines_before(file.span.start) + 1
+        return Location(file=file.name, page=page, offset=offset - file.span.start, line=line)
+
+    def close(self) -> None:
+        """Deletes the temporary file. Reading afterwards raises ValueError."""
+        self._spool.close()
+
+    def __enter__(self) -> Document:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,175 @@
+"""Sources → one Document.
+
+Between two files stands the border that leaves exactly one blank line: "\\n\\n", less the line ends (at most two) that the
+text before already ends in. It belongs to neither file. Nothing else is added, and no header.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from memagent.core.types import Span
+from memagent.documents.archive import gunzip
+from memagent.documents.decoding import codec_name, decode, detect
+from memagent.documents.discovery import Found, discover, nothing_to_read
+from memagent.documents.document import Document, Kind, Skipped, SourceFile
+from memagent.documents.docx import read_docx
+from memagent.documents.epub import read_epub
+from memagent.documents.html import html_text
+from memagent.documents.pdf import read_pdf
+from memagent.documents.sniff import is_gzip, kind_of
+from memagent.documents.source import CHUNK, Source, scratch
+from memagent.documents.spool import Spool
+from memagent.errors import DocumentError
+
+_READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
+    "pdf": read_pdf,
+    "docx": read_docx,
+    "epub": read_epub,
+}
+
+
+def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None) -> Document:
+    """Reads files, folders (recursively), globs (`**` too) and standard input ("-") into one document.
+
+    Read are: anything that decodes as text, HTML, PDF, DOCX, EPUB, and these inside .gz. Text keeps every character and
+    line end; only a leading byte order mark is dropped. `encoding` overrides detection for text and HTML. `stdin` replaces
+    sys.stdin.buffer.
+
+    A file asked for by name is read, or it is an error. In folders and globs, files that plainly are no documents (images,
+    archives, programs, hidden or empty files) are listed in `Document.skipped`; any other file that cannot be read is an
+    error as well. Raises DocumentError naming the file, the problem and the way out; ConfigError for an unknown encoding;
+    MissingExtraError when a format needs the `documents` extra.
+    """
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    codec = codec_name(encoding) if encoding is not None else None
+    found, skipped = discover(paths)
+    joiner = _Joiner()
+    try:
+        for file in found:
+            _add(joiner, file, stdin, codec, skipped)
+        if not joiner.files:
+            raise nothing_to_read(paths, skipped)
+    except BaseException:
+        joiner.spool.close()
+        raise
+    return Document(joiner.spool, joiner.files, skipped)
+
+
+def from_text(text: str, name: str = "text") -> Document:
+    """A document of one text. Raises DocumentError when it is blank or holds a lone surrogate, which is no character."""
+    joiner = _Joiner()
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise DocumentError(
+            f"{name}: a lone surrogate at character {error.start}. Decode the text with errors='replace'"
+        ) from error
+    if not joiner.add(name, "text", "utf-8", size, [text]):
+        raise DocumentError(f"{name}: there is nothing to read, the text is empty or blank. Give it some text")
+    return Document(joiner.spool, joiner.files)
+
+
+class _Joiner:
+    """Appends one file's text after the other and keeps the record of where each lies."""
+
+    def __init__(self) -> None:
+        self.spool = Spool()
+        self.files: list[SourceFile] = []
+
+    def add(self, name: str, kind: Kind, encoding: str | None, size: int, pieces: Iterable[str]) -> bool:
+        """Appends a file. False, and nothing is appended, when its text is empty or only white space."""
+        text = _unless_blank(pieces)
+        if text is None:
+            return False
+        if self.files:
+            self._border()
+        start = len(self.spool)
+        pages = []
+        for piece in text:
+            before = len(self.spool)
+            self.spool.append(piece)
+            pages.append(Span(start=before, end=len(self.spool)))
+        span = Span(start=start, end=len(self.spool))
+        self.files.append(
+            SourceFile(
+                name=name, kind=kind, encoding=encoding, bytes=size, span=span,
+                pages=tuple(pages) if kind == "pdf" else (),  # the PDF reader gives one piece a page
+            )
+        )  # fmt: skip
+        return True
+
+    def _border(self) -> None:
+        tail = self.spool.tail
+        ends = len(tail) - len(tail.rstrip("\n"))
+        self.spool.append("\n" * (2 - ends))
+
+
+def _unless_blank(pieces: Iterable[str]) -> Iterator[str] | None:
+    """The pieces unchanged, or None if together they are blank. Holds back only the white space at the start."""
+    rest = iter(pieces)
+    held = []
+    for piece in rest:
+        held.append(piece)
+        if piece and not piece.isspace():
+            return itertools.chain(held, rest)
+    return None
+
+
+def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None, skipped: list[Skipped]) -> None:
+    """Reads one file into the document, or notes why it was skipped. Raises DocumentError."""
+    try:
+        with _opened(file, stdin, codec) as (source, size):
+            kind = kind_of(source)
+            encoding, pieces = _text_of(source, kind)
+            if joiner.add(file.name, kind, encoding, size, pieces):
+                return
+            if file.named:
+                raise _blank(source, kind, size)
+            skipped.append(Skipped(path=file.name, reason="no text in it" if size else "empty"))
+    except UnicodeEncodeError as error:
+        raise DocumentError(f"{file.name}: {codec} gives lone surrogates here. Name another `encoding`") from error
+    except OSError as error:
+        raise DocumentError(
+            f"{file.name}: cannot be read ({error.strerror}). Check its permissions, and the disk"
+        ) from error
+
+
+def _text_of(source: Source, kind: Kind) -> tuple[str | None, Iterator[str]]:
+    """The encoding, where the format leaves it open, and the text in pieces."""
+    if kind in _READERS:
+        return None, _READERS[kind](source)
+    encoding = detect(source, markup=kind == "html")
+    pieces = decode(source, encoding)
+    return encoding.name, html_text(pieces) if kind == "html" else pieces
+
+
+def _blank(source: Source, kind: Kind, size: int) -> DocumentError:
+    if kind == "pdf":
+        return source.error("no text in this PDF, its pages are pictures", "Run text recognition (OCR) on it first")
+    what = "only white space, or markup without text" if size else "0 bytes"
+    return source.error(f"there is nothing to read, the file is empty ({what})", "Name another file")
+
+
+@contextmanager
+def _opened(file: Found, stdin: BinaryIO | None, codec: str | None) -> Iterator[tuple[Source, int]]:
+    """The content of a file or of standard input, unpacked if it is gzip'd, and its size in bytes as it was found."""
+    with ExitStack() as stack:
+        if file.path is None:
+            stream = stack.enter_context(scratch())
+            shutil.copyfileobj(stdin or sys.stdin.buffer, stream, CHUNK)
+        else:
+            stream = stack.enter_context(file.path.open("rb"))
+        suffix = file.path.suffix.lower() if file.path else ""
+        source = Source(name=file.name, suffix=suffix, stream=stream, encoding=codec)
+        size = source.size()
+        if is_gzip(source):
+            source = gunzip(source, stack.enter_context(scratch()))
+        yield source, size
