@@ -1,0 +1,1 @@
+"""Seeded synthesis of questions about long texts: (spec, seed, index, length) → samples."""

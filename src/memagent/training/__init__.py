@@ -1,0 +1,1 @@
+"""Training the embedded model. Only this package and `models` import torch."""

@@ -1,0 +1,118 @@
+"""The configuration of a training run: a TOML file, checked before anything starts."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from memagent.errors import ConfigError
+from memagent.training.data import Mixture
+from memagent.training.updates import Recipe
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelShape(_Part):
+    """Dimensions of the Lfm2 model. `layers` are "conv" or "full_attention"; `conv` is the convolution's width."""
+
+    hidden: int = Field(192, ge=8)
+    feed_forward: int = Field(384, ge=8)
+    heads: int = Field(3, ge=1)
+    layers: tuple[Literal["conv", "full_attention"], ...]
+    conv: int = Field(4, ge=2, le=4)
+    rope_theta: float = Field(1e6, gt=0)
+    window: int = Field(1024, ge=64)
+
+    @model_validator(mode="after")
+    def _check(self) -> ModelShape:
+        if self.hidden % self.heads or (self.hidden // self.heads) % 2:
+            raise ValueError(f"hidden = {self.hidden} does not split into {self.heads} heads of even size")
+        if "full_attention" not in self.layers:
+            raise ValueError("layers needs at least one 'full_attention'")
+        return self
+
+
+class Schedule(_Part):
+    """Optimisation. The rate rises over `warmup` steps, stays, and falls linearly to `final` × rate over the last
+    `decay` share of the steps. `average` is the decay of the weight average that is shipped (0: none)."""
+
+    steps: int = Field(ge=1)
+    batches: int = Field(2, ge=1)
+    batch_tokens: int = Field(4096, ge=64)
+    rate: float = Field(2e-3, gt=0)
+    final: Share = 0.0
+    warmup: int = Field(200, ge=0)
+    decay: Share = 0.5
+    weight_decay: float = Field(0.02, ge=0)
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    clip: float = Field(1.0, gt=0)
+    average: Share = 0.998
+    bf16: bool = True
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of `step` (from 0)."""
+        if step < self.warmup:
+            return self.rate * (step + 1) / self.warmup
+        left = (self.steps - step) / max(1.0, self.decay * self.steps)
+        return self.rate * max(self.final, min(1.0, left))
+
+
+class MixtureConfig(_Part):
+    """One kind of exercise; the fields are those of `updates.Recipe`. `weight` is a list of [progress, weight]."""
+
+    name: str
+    weight: list[tuple[Share, Annotated[float, Field(ge=0)]]] = Field(min_length=1)
+    tokens: Range
+    asked: Range = (1, 8)
+    stated: Share = 0.4
+    quiet: Share = 0.1
+    fresh: Share = 0.1
+    kept: Share = 0.4
+    distractors: Range = (0, 3)
+    related: Share = 0.3
+    answer: Share = 0.0
+
+    def mixture(self) -> Mixture:
+        """The values the data code works with."""
+        values = self.model_dump(exclude={"name", "weight"})
+        return Mixture(name=self.name, recipe=Recipe(**values), weight=tuple(self.weight))
+
+
+class TrainConfig(_Part):
+    """A whole run. Paths are relative to the working directory."""
+
+    seed: int = 0
+    tokenizer: Path
+    books: list[Path] = Field(min_length=1)
+    validation_books: list[Path] = Field(min_length=1)
+    profile: Path
+    log_every: int = Field(20, ge=1)
+    validate_every: int = Field(500, ge=1)
+    validation_batches: int = Field(2, ge=1)
+    save_every: int = Field(200, ge=1)
+    threads: int = Field(1, ge=1)
+    model: ModelShape
+    schedule: Schedule
+    mixture: list[MixtureConfig] = Field(min_length=1)
+
+
+def load_config(path: Path) -> TrainConfig:
+    """Reads and checks a configuration. Raises ConfigError that names the file and the field at fault."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    try:
+        return TrainConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigError(f"{path}: {field}: {first['msg']}") from error

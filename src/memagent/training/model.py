@@ -1,0 +1,118 @@
+"""Builds the embedded model and runs it where there is a loss.
+
+Shapes: N rows, T tokens, R reply steps, W = context + R, D hidden, H heads, E head size, V vocabulary.
+
+`reply_hidden` gives what the stock model's forward gives at the reply's tokens, and skips what they do not depend on: behind
+the last attention layer only the reply and the few tokens before it that the remaining convolutions reach are computed.
+With prompts of 800 tokens and replies of 15 that is a third of all the work.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import Lfm2Config, Lfm2ForCausalLM
+
+from memagent.training.config import ModelShape
+
+
+def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalLM:
+    """A model with random weights drawn from `seed`. Special tokens have ids 0 (pad), 1 (begin) and 3 (end)."""
+    config = Lfm2Config(
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.feed_forward,
+        block_auto_adjust_ff_dim=False,
+        num_hidden_layers=len(shape.layers),
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        layer_types=list(shape.layers),
+        conv_L_cache=shape.conv,
+        max_position_embeddings=shape.window,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=3,
+        tie_word_embeddings=True,
+        use_cache=True,
+    )
+    model = Lfm2ForCausalLM(config)
+    generator = torch.Generator().manual_seed(seed)
+    depth = math.sqrt(2 * len(shape.layers))
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "conv.conv" in name:
+                value.uniform_(-(shape.conv**-0.5), shape.conv**-0.5, generator=generator)
+            elif value.dim() == 2:
+                scale = 1 / depth if name.endswith(("out_proj.weight", "w2.weight")) else 1.0
+                value.normal_(0.0, scale / math.sqrt(value.shape[1]), generator=generator)
+    return model
+
+
+def reply_hidden(model: Lfm2ForCausalLM, ids_NT: Tensor, at_NR: Tensor) -> Tensor:
+    """Hidden states hidden_NRD at consecutive positions that begin at at_NR[:, 0]. Rows are padded on the right."""
+    body, config = model.model, model.config
+    kinds = config.layer_types
+    last = max(i for i, kind in enumerate(kinds) if kind == "full_attention")
+    context = (config.conv_L_cache - 1) * (len(kinds) - 1 - last)
+    tokens = ids_NT.shape[1]
+    steps = torch.arange(-context, at_NR.shape[1])
+    window_NW = (at_NR[:, :1] + steps).clamp(0, tokens - 1)
+    x_NTD = body.embed_tokens(ids_NT)
+    rotary = body.rotary_emb(x_NTD, torch.arange(tokens)[None])
+    for i, layer in enumerate(body.layers):
+        normed = _norm(layer.operator_norm, x_NTD)
+        if i == last:
+            x_NTD = x_NTD.gather(1, window_NW[..., None].expand(-1, -1, x_NTD.shape[2]))
+            x_NTD = x_NTD + _attention(layer.self_attn, normed, rotary, window_NW)
+        elif kinds[i] == "full_attention":
+            x_NTD = x_NTD + _attention(layer.self_attn, normed, rotary, None)
+        else:
+            x_NTD = x_NTD + _short_convolution(layer.conv, normed)
+        x_NTD = x_NTD + layer.feed_forward(_norm(layer.ffn_norm, x_NTD))
+    return _norm(body.embedding_norm, x_NTD[:, context:])
+
+
+def _norm(norm: nn.Module, x: Tensor) -> Tensor:
+    return F.rms_norm(x, (x.shape[-1],), norm.weight, norm.variance_epsilon)
+
+
+def _attention(module: nn.Module, x_NTD: Tensor, rotary: tuple[Tensor, Tensor], window_NW: Tensor | None) -> Tensor:
+    """Causal attention for all positions, or only for the queries at window_NW."""
+    cos, sin = rotary
+    k = module.k_proj(x_NTD).unflatten(-1, (-1, module.head_dim))
+    v = module.v_proj(x_NTD).unflatten(-1, (-1, module.head_dim)).transpose(1, 2)
+    k = _norm(module.k_layernorm, k.float()).transpose(1, 2)
+    mask, cos_q, sin_q = None, cos, sin
+    if window_NW is not None:
+        x_NTD = x_NTD.gather(1, window_NW[..., None].expand(-1, -1, x_NTD.shape[2]))
+        mask = (torch.arange(k.shape[2]) <= window_NW[..., None])[:, None]
+        cos_q, sin_q = cos[0][window_NW], sin[0][window_NW]
+    q = _norm(module.q_layernorm, module.q_proj(x_NTD).unflatten(-1, (-1, module.head_dim)).float()).transpose(1, 2)
+    q, k = _rotate(q, cos_q, sin_q), _rotate(k, cos, sin)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    return module.out_proj(out.transpose(1, 2).flatten(2))
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of x (N, H, T, E) with cos and sin (N or 1, T, E)."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos[:, None] + turned * sin[:, None]
+
+
+def _short_convolution(module: nn.Module, x_NTD: Tensor) -> Tensor:
+    """The gated causal convolution, as shifted products: many times faster than a grouped conv1d on several threads."""
+    gate_in, gate_out, value = module.in_proj(x_NTD).chunk(3, dim=-1)
+    value = gate_in * value
+    kernel = module.conv.weight[:, 0].to(value.dtype)
+    size = kernel.shape[1]
+    padded = F.pad(value, (0, 0, size - 1, 0))
+    tokens = value.shape[1]
+    mixed = value * kernel[:, -1]
+    for shift in range(size - 1):
+        mixed = mixed + padded[:, shift : shift + tokens] * kernel[:, shift]
+    return module.out_proj(gate_out * mixed)

@@ -1,0 +1,204 @@
+"""Supervised memory updates and answers whose target is known by construction.
+
+The memory is slots, one line per asked key: "- amber-falcon: 4821973", or "not yet" where nothing was found. For every
+slot: if the chunk states the key, its value (the last statement counts); else the value in the memory; else "not yet".
+Lines start with "- " so that a key is always preceded by a space and is cut into the same tokens as in running text.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from memagent.core.prompts import Profile
+from memagent.tasks.haystack import Haystack, sentence_borders
+from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
+from memagent.tasks.samples import Fact
+from memagent.tasks.words import Split
+from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
+
+NOT_YET, NOT_FOUND = "not yet", "not found"
+Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
+Statement: TypeAlias = tuple[str, str, str]  # sentence, key, value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How to draw one exercise. Ranges are inclusive; shares are probabilities.
+
+    tokens       length of the whole row, about
+    asked        number of keys in the question
+    stated       share of asked keys that the chunk states; `quiet` is the share of chunks that state none of them
+    fresh        share of exercises with the first, empty memory
+    kept         share of asked keys that have a value in the memory otherwise
+    distractors  number of facts about other keys in the chunk; `related` is the share that resembles an asked key
+    answer       share of exercises that ask for the answer and show no chunk
+    """
+
+    tokens: tuple[int, int]
+    asked: tuple[int, int] = (1, 8)
+    stated: float = 0.4
+    quiet: float = 0.1
+    fresh: float = 0.1
+    kept: float = 0.4
+    distractors: tuple[int, int] = (0, 3)
+    related: float = 0.3
+    answer: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exercise:
+    """A prompt without its chunk's text (`head`, `tail` around it), the chunk to cut, and what the target depends on."""
+
+    question: str
+    asked: tuple[str, ...]
+    memory: Mapping[str, str]
+    first: bool
+    kind: ValueKind
+
+
+def memory_text(keys: Sequence[str], values: Mapping[str, str]) -> str:
+    """The memory: one line per key, in order."""
+    return "".join(text for text, _ in memory_pieces(keys, values))
+
+
+def memory_pieces(keys: Sequence[str], values: Mapping[str, str]) -> list[Piece]:
+    """The memory as pieces (text, kind). The space before a value is the decision whether there is one."""
+    pieces: list[Piece] = []
+    for number, key in enumerate(keys):
+        pieces += [("\n-" if number else "-", "format"), (" " + key, "key"), (":", "format")]
+        value = values.get(key)
+        pieces.append((" " + (value if value is not None else NOT_YET), "value"))
+    return pieces
+
+
+def answer_pieces(keys: Sequence[str], values: Mapping[str, str]) -> list[Piece]:
+    """The answer as pieces: the values in the order of the question."""
+    pieces: list[Piece] = []
+    for number, key in enumerate(keys):
+        if number:
+            pieces.append((",", "format"))
+        pieces.append((" " + values.get(key, NOT_FOUND), "value"))
+    return pieces
+
+
+def updated(keys: Sequence[str], memory: Mapping[str, str], facts: Sequence[Fact]) -> dict[str, str]:
+    """The update rule: what the memory holds after a chunk with `facts`, in document order."""
+    values = {key: memory[key] for key in keys if key in memory}
+    values.update({fact.key: fact.value for fact in facts if fact.key in keys})
+    return values
+
+
+def visible(facts: Sequence[Fact], text: str, start: int, end: int) -> list[Fact]:
+    """The facts of which text[start:end] shows the whole sentence up to the later of key and value."""
+    seen = []
+    for fact in facts:
+        key, value = fact.text.find(fact.key), fact.text.find(fact.value)
+        first = fact.start + min(key, value)
+        last = fact.start + max(key + len(fact.key), value + len(fact.value))
+        if start <= first and last <= end and text[fact.start : fact.end] == fact.text:
+            seen.append(fact)
+    return seen
+
+
+def draw_keys(rng: random.Random, count: int, split: Split) -> list[str]:
+    """Keys of one kind: pairs mostly, which is what most tests of this family ask for."""
+    kinds: tuple[KeyKind, ...] = ("pair", "phrase", "name", "noun", "coined")
+    return distinct_keys(rng, count, rng.choices(kinds, weights=(60, 10, 8, 7, 15))[0], split)
+
+
+def draw_value(rng: random.Random, kind: ValueKind, split: Split) -> str:
+    """Numbers of seven digits mostly, also of 1 to 10; nouns mostly, also coined words."""
+    if kind == "word":
+        return coined(rng) if rng.random() < 0.2 else make_value(rng, kind, split)
+    return make_value(rng, kind, split, 7 if rng.random() < 0.7 else rng.randint(2, 10))
+
+
+def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exercise, list[Statement]]:
+    """An exercise and the facts to plant, as (sentence, key, value), in document order."""
+    kind: ValueKind = "number" if rng.random() < 0.75 else "word"
+    noun = rng.choice(NOUNS[kind])
+    keys = draw_keys(rng, rng.randint(*recipe.asked), split)
+    first = rng.random() < recipe.fresh
+    memory = {key: draw_value(rng, kind, split) for key in keys if not first and rng.random() < recipe.kept}
+    stated: list[str] = []
+    if rng.random() >= recipe.quiet:
+        stated = [key for key in keys if rng.random() < (recipe.stated if key not in memory else recipe.stated / 4)]
+    others: list[str] = []
+    for _ in range(rng.randint(*recipe.distractors)):
+        key = relative(rng, rng.choice(keys), split) if rng.random() < recipe.related else draw_keys(rng, 1, split)[0]
+        if is_new(key, [*keys, *others]):
+            others.append(key)
+    about = [*stated, *others]
+    rng.shuffle(about)
+    same = rng.choice(STATEMENTS) if rng.random() < 0.5 else None
+    facts = []
+    for key in about:
+        value = draw_value(rng, kind, split)
+        facts.append((_statement(rng, same, noun, key, value), key, value))
+    exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first, kind=kind)
+    return exercise, facts
+
+
+def _statement(rng: random.Random, template: str | None, noun: Noun, key: str, value: str) -> str:
+    return state(template or rng.choice(STATEMENTS), noun, key, value)
+
+
+def rewrap(rng: random.Random, text: str) -> str:
+    """The text with other line ends, as books come in all widths: wrapped, unwrapped, or as it is."""
+    choice = rng.random()
+    if choice < 0.5:
+        return text
+    flat = re.sub(r"(?<!\n) ?\n(?!\n)", " ", text)
+    if choice < 0.65:
+        return flat
+    width = rng.randint(50, 90)
+    lines, column = [], 0
+    for word in flat.split(" "):
+        if column + len(word) > width:
+            lines.append("\n")
+            column = 0
+        elif lines:
+            lines.append(" ")
+        lines.append(word)
+        column = len(word) - word.rfind("\n") - 1 if "\n" in word else column + len(word) + 1
+    return "".join(lines)
+
+
+def plant_all(
+    rng: random.Random, haystack: Haystack, facts: Sequence[Statement], chars: int
+) -> tuple[str, list[Fact]]:
+    """A text of about `chars` characters with the facts inserted at random sentence borders, and where they are."""
+    body = chars - sum(len(sentence) + 1 for sentence, _, _ in facts)
+    text = rewrap(rng, haystack.window(rng, body)) if body > 40 else ""
+    borders = sentence_borders(text)
+    places = sorted(rng.choice(borders) for _ in facts)
+    pieces, planted, size, done = [], [], 0, 0
+    for place, (sentence, key, value) in zip(places, facts, strict=True):
+        gap = text[done:place]
+        if gap and not gap[-1].isspace():
+            gap += " "
+        pieces += [gap, sentence, " "]
+        start = size + len(gap)
+        size = start + len(sentence) + 1
+        planted.append(Fact(text=sentence, start=start, end=start + len(sentence), key=key, value=value))
+        done = place
+    pieces.append(text[done:])
+    return "".join(pieces), planted
+
+
+def prompt_parts(profile: Profile, exercise: Exercise) -> tuple[str, str]:
+    """The update prompt before and after the chunk."""
+    mark = "\x00chunk\x00"
+    memory = profile.empty_memory if exercise.first else memory_text(exercise.asked, exercise.memory)
+    head, tail = profile.render("update", question=exercise.question, memory=memory, chunk=mark, memory_tokens=128).split(mark)
+    return head, tail
+
+
+def answer_prompt(profile: Profile, exercise: Exercise) -> str:
+    """The answer prompt."""
+    memory = profile.empty_memory if exercise.first else memory_text(exercise.asked, exercise.memory)
+    return profile.render("answer", question=exercise.question, memory=memory)
