@@ -15,6 +15,7 @@ from memagent.journal.values import JSON
 _ANYWHERE = re.compile("apikey|accesskey|privatekey|secret|passw|passphrase|credential|authorization|bearer|cookie")
 _AT_END = re.compile("(token|auth|pwd)$")
 _IN_QUERY = re.compile("(key|sig|signature|code)$")
+_SENTENCE = ".,:;!?)]}>'\""  # around a URL in an error message, not in it
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
@@ -61,19 +62,20 @@ def _is_secret(name: str, extra: re.Pattern[str] | None = None) -> bool:
     return bool(_ANYWHERE.search(bare) or _AT_END.search(bare) or (extra and extra.search(bare)))
 
 
-def _strip_url(url: str) -> str:
+def _strip_url(found: str) -> str:
+    url = found.rstrip(_SENTENCE)
+    tail = found[len(url) :]
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a password with a slash or a blank in it shows as a port that is no number
+        _ = parts.port  # a password with a slash in it shows as a port that is no number
     except ValueError:
-        return url.partition("://")[0] + "://(withheld)"
-    return urlunsplit(
-        parts._replace(
-            netloc=parts.netloc.rpartition("@")[2],
-            query=_strip_parameters(parts.query),
-            fragment=_strip_parameters(parts.fragment),
-        )
+        return url.partition("://")[0] + "://(withheld)" + tail
+    clean = parts._replace(
+        netloc=parts.netloc.rpartition("@")[2],
+        query=_strip_parameters(parts.query),
+        fragment=_strip_parameters(parts.fragment),
     )
+    return found if clean == parts else urlunsplit(clean) + tail  # joining is not exact: touch only what must be
 
 
 def _strip_parameters(query: str) -> str:
