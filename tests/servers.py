@@ -87,7 +87,9 @@ class ServerProgram:
             print(f"server log kept: {self._log.name}", file=sys.stderr)
 
 
-def llama_server(gguf: Path, *, window: int = 512, slots: int = 2, api_key: str = "", port: int | None = None) -> ServerProgram:
+def llama_server(
+    gguf: Path, *, window: int = 512, slots: int = 2, api_key: str = "", port: int | None = None
+) -> ServerProgram:
     """llama.cpp serving one GGUF file, with `window` tokens for each of `slots` requests at a time."""
     return ServerProgram("llama", str(gguf), str(window), str(slots), api_key, port=port)
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Starts with the first coroutine submitted; after `close` neither thread nor loop is left. Safe to use from threads."""
+    """Starts with the first coroutine submitted; after `close` neither thread nor loop is left. Threads may share one."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -12,29 +12,32 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memagent.core.types import Completion
-from memagent.errors import ContextTooLongError, ModelError, ModelRefusedError, ModelReplyError
+from memagent.errors import ContextTooLongError, ModelError, ModelRefusedError
 from memagent.models.retrying import is_transient
 
-# How servers say "too long". OpenAI and vLLM: the code, or "maximum context length"; vLLM also "longer than the maximum
-# model length"; llama.cpp: exceed_context_size_error, "input is too large to process"; SGLang: "longer than the model's
-# context length", "exceeds the maximum allowed length"; Ollama: "exceeds the context length", "exceeded max context
-# length"; TGI: "`inputs` tokens + `max_new_tokens` must be <=", "`inputs` must have less than"; others: "prompt is too long".
+# How servers say "too long": OpenAI and vLLM; llama.cpp; SGLang and Ollama; TGI; hosted APIs.
 _TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context length|max context length|longer than the (?:maximum )?model"
-    r"|(?:exceeds?|exceeded|larger than|longer than|over) (?:the |its )?(?:available |maximum |model'?s? )*(?:context|allowed length)"
-    r"|input is too large to process|(?:prompt|input) is too (?:long|big|large)|prompt too long"
-    r"|`?inputs`? (?:tokens \+ `?max_new_tokens`? must be|must have less than)|exceeds the maximum number of tokens",
+    r"context_length_exceeded|max(?:imum)? context length|longer than the (?:maximum )?model"
+    r"|exceed_context_size|input is too large to process"
+    r"|exceed(?:s|ed)? (?:the |its )?(?:available |maximum |model'?s? )*(?:context|allowed length)"
+    r"|`?inputs`? (?:tokens \+ `?max_new_tokens`? must be|must have less than)"
+    r"|(?:prompt|input) is too (?:long|big|large)|prompt too long|exceeds the maximum number of tokens"
+    r"|context length of only",
     re.IGNORECASE,
 )
 _KEYS = re.compile(r"\b(sk-|Bearer\s+|Basic\s+)[A-Za-z0-9_\-.=+/]{6,}")
 
 
-class TransientError(ModelReplyError):
+class TransientError(ModelError):
     """A failure that the same request may not meet again. `asked` is the wait the server wished for, in seconds."""
 
     def __init__(self, message: str, asked: float | None = None) -> None:
         super().__init__(message)
         self.asked = asked
+
+
+class GarbledReplyError(TransientError):
+    """The server said that all was well, and what it sent is no completion."""
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
@@ -69,7 +72,7 @@ def error_message(body: str, limit: int = 600) -> str:
 def completion(body: str, seconds: float) -> Completion:
     """The completion in the body of a successful reply.
 
-    Raises TransientError for a body that is no completion, ModelRefusedError where content was filtered or refused,
+    Raises GarbledReplyError for a body that is no completion, ModelRefusedError where content was filtered or refused,
     and the error inside the body of a server that reports failures with status 200.
     """
     data = _object(body)
@@ -78,19 +81,20 @@ def completion(body: str, seconds: float) -> Completion:
         raise failure(code if isinstance(code, int) else 502, body)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise TransientError(f"the reply holds no choice: {body[:200]!r}")
+        raise GarbledReplyError(f"the reply holds no choice: {body[:200]!r}")
     message = choices[0].get("message")
     if not isinstance(message, Mapping):
-        raise TransientError(f"the reply's choice holds no message: {body[:200]!r}")
+        raise GarbledReplyError(f"the reply's choice holds no message: {body[:200]!r}")
     reason = choices[0].get("finish_reason")
     text, reasoning = _content(message, reason)
-    usage = data.get("usage") if isinstance(data.get("usage"), Mapping) else {}
+    usage = data.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
     return Completion(
         text=text,
         finish="length" if reason == "length" else "stop",
         prompt_tokens=_number(usage, "prompt_tokens"),
         completion_tokens=_number(usage, "completion_tokens"),
-        cached_tokens=_number(usage.get("prompt_tokens_details"), "cached_tokens"),
+        cached_tokens=_number(details, "cached_tokens"),
         reasoning=reasoning,
         seconds=seconds,
     )
@@ -100,9 +104,9 @@ def _object(body: str) -> Mapping[str, Any]:
     try:
         data = json.loads(body)
     except ValueError:
-        raise TransientError(f"the reply is not JSON: {body[:200]!r}") from None
+        raise GarbledReplyError(f"the reply is not JSON: {body[:200]!r}") from None
     if not isinstance(data, Mapping):
-        raise TransientError(f"the reply is not a JSON object: {body[:200]!r}")
+        raise GarbledReplyError(f"the reply is not a JSON object: {body[:200]!r}")
     return data
 
 
@@ -118,7 +122,7 @@ def _content(message: Mapping[str, Any], reason: object) -> tuple[str, str]:
     if message.get("refusal"):
         raise ModelRefusedError(f"the model refused: {message['refusal']}")
     if not reasoning:
-        raise TransientError("the reply holds neither text nor reasoning")
+        raise GarbledReplyError("the reply holds neither text nor reasoning")
     return "", reasoning
 
 

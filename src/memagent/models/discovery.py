@@ -1,0 +1,84 @@
+"""What a server tells about itself: the models it serves and the window it gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memagent.models.endpoint import SideChannel
+
+# What Ollama gives a request unless the model or the server says otherwise, however long the model's own context is.
+OLLAMA_DEFAULT_WINDOW = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """`kind` is "vllm", "llamacpp", "sglang", "ollama" or what the server calls itself; `models` are the names it lists;
+    `window` is the longest prompt + reply in tokens, None when it does not say."""
+
+    kind: str = ""
+    models: tuple[str, ...] = ()
+    window: int | None = None
+
+
+def discover(channel: SideChannel, model: str) -> ServerFacts | None:
+    """Asks the server at the other end of `channel` about `model`. None when it gives no usable list of models.
+
+    vLLM and SGLang state `max_model_len` in that list, llama.cpp the context of one slot in `/props`. For Ollama the answer
+    is what a request really gets: its `num_ctx` where set, else the loaded model's context, else the default of 4096.
+    """
+    listing = channel.ask(f"{channel.endpoint.base_url}/models")
+    entries = listing.get("data") if isinstance(listing, Mapping) else None
+    entries = [entry for entry in entries or [] if isinstance(entry, Mapping) and "id" in entry]
+    if not entries:
+        return None
+    kind = str(entries[0].get("owned_by") or "")
+    kind = "ollama" if kind == "library" else kind
+    named: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        named.update(dict.fromkeys([str(entry["id"]), *map(str, entry.get("aliases") or [])], entry))
+    if kind == "llamacpp":
+        window = _llama_window(channel)
+    elif kind == "ollama":
+        window = _ollama_window(channel, model)
+    else:
+        window = _listed_window(named.get(model, {}))
+    return ServerFacts(kind=kind, models=tuple(named), window=window)
+
+
+def _listed_window(entry: Mapping[str, Any]) -> int | None:
+    keys = ("max_model_len", "context_length", "context_window", "max_context_length")
+    return next((entry[key] for key in keys if _positive(entry.get(key))), None)
+
+
+def _llama_window(channel: SideChannel) -> int | None:
+    properties = channel.ask(f"{channel.endpoint.root}/props")
+    settings = properties.get("default_generation_settings") if isinstance(properties, Mapping) else None
+    value = settings.get("n_ctx") if isinstance(settings, Mapping) else None
+    return value if _positive(value) else None
+
+
+def _ollama_window(channel: SideChannel, model: str) -> int | None:
+    shown = channel.ask(f"{channel.endpoint.root}/api/show", {"model": model})
+    if not isinstance(shown, Mapping):
+        return None
+    information = shown.get("model_info") or {}
+    longest = next((value for key, value in information.items() if key.endswith(".context_length")), None)
+    chosen = re.search(r"^num_ctx\s+(\d+)", str(shown.get("parameters") or ""), re.MULTILINE)
+    window = int(chosen.group(1)) if chosen else _ollama_loaded(channel, model) or OLLAMA_DEFAULT_WINDOW
+    return min(window, longest) if isinstance(longest, int) and longest > 0 else window
+
+
+def _ollama_loaded(channel: SideChannel, model: str) -> int | None:
+    running = channel.ask(f"{channel.endpoint.root}/api/ps")
+    models = running.get("models") if isinstance(running, Mapping) else None
+    for entry in models or []:
+        if entry.get("name") in (model, f"{model}:latest") and _positive(entry.get("context_length")):
+            return int(entry["context_length"])
+    return None
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int) and value > 0

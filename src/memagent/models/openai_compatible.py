@@ -1,0 +1,324 @@
+"""Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, TGI, transformers serve, hosted APIs.
+
+Only standard fields are sent, because strict servers refuse the others. Retries are made here and not in the SDK, so that
+every fault a server can show (also a malformed body with status 200, also a reply that drips for ever) meets one policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import openai
+
+from memagent.core.types import Completion, Tokenizer, Turn
+from memagent.errors import ContextTooLongError, ModelError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from memagent.models.background import BackgroundLoop
+from memagent.models.discovery import ServerFacts, discover
+from memagent.models.endpoint import Endpoint, SideChannel, connection_limits
+from memagent.models.replies import GarbledReplyError, TransientError, completion, failure
+from memagent.models.retrying import Backoff, retry_after
+from memagent.models.server_tokenizer import ServerTokenizer, tokenizer_for_server
+from memagent.models.tokenizers import fewest_tokens
+
+log = logging.getLogger("memagent.models")
+
+# Most likely a wrong URL or a server that is not running: waiting half a minute would not help the user to see it.
+FIRST_CONTACT_RETRIES = 2
+# Tokens around a message where the server does not tell: the longest common chat forms, with a default system prompt.
+DEFAULT_OVERHEAD = 64
+# A chat template may trim the text, and tokens may merge across its edges.
+_CUT_TOLERANCE = 8
+
+
+class OpenAIEngine:
+    """An engine over HTTP.
+
+    concurrency  requests in flight at a time, over all callers
+    timeout      seconds for one attempt, from sending to the last byte; a stalled or dripping reply is cut off and retried
+    retries      further attempts after 408, 409, 425, 429, 5xx, timeouts, dropped connections and malformed replies, with
+                 exponential backoff or as Retry-After asks (at most 60 s); 2 at most while the server has never answered
+    window       longest prompt + reply in tokens; asked of the server when not given
+    tokenizer    the model's own; else the server counts, else an estimate is used
+    overhead     tokens the chat form adds around a message; measured where the server tells, else 64
+    extra_body   further fields for every request, for servers known to take them
+
+    Raises (from agenerate; in place from generate): ContextTooLongError also when the server's own count shows that it cut
+    the prompt; ModelRefusedError at once; ModelUnavailableError or ModelReplyError after the last attempt.
+    Retries are logged at INFO to "memagent.models". `close` (or `with`) leaves no thread or socket behind.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        concurrency: int = 8,
+        timeout: float = 600.0,
+        retries: int = 6,
+        window: int | None = None,
+        tokenizer: Tokenizer | None = None,
+        overhead: int | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.model = model
+        self._endpoint = Endpoint.parse(base_url, api_key)
+        self._concurrency = concurrency
+        self._timeout = timeout
+        self._retries = retries
+        self._window = window
+        self._tokenizer = tokenizer
+        self._overhead = overhead
+        self._extra_body = dict(extra_body or {})
+        self._backoff = backoff or Backoff()
+        self._loop = BackgroundLoop("memagent-openai")
+        self._slots = asyncio.Semaphore(concurrency)
+        self._client: openai.AsyncOpenAI | None = None
+        self._channel = SideChannel(self._endpoint)
+        self._facts: ServerFacts | None = None
+        self._answered = False
+        self._closed = False
+        self._limit_field = "max_tokens"
+        self._refused_fields: set[str] = set()
+
+    @property
+    def identity(self) -> str:
+        """Model and address, without credentials."""
+        return f"openai:{self.model}@{self._endpoint.base_url}"
+
+    @property
+    def window(self) -> int | None:
+        """Given, or what the server says (asked once, a few seconds at most); None when it does not say."""
+        if self._window is None:
+            self._window = self._server_facts().window
+        return self._window
+
+    @property
+    def overhead(self) -> int:
+        """Tokens the chat form adds around a message."""
+        if self._overhead is None:
+            tokenizer = self.tokenizer
+            measured = tokenizer.overhead() if isinstance(tokenizer, ServerTokenizer) else None
+            self._overhead = DEFAULT_OVERHEAD if measured is None else measured
+        return self._overhead
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Given, else one that asks the server, else an estimate (`exact` tells)."""
+        if self._tokenizer is None:
+            found = tokenizer_for_server(self._channel, self.model)
+            if not (found.exact or self._answered or self._facts):
+                return found  # the server may only be starting: ask again next time
+            self._tokenizer = found
+        return self._tokenizer
+
+    def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
+        """Answers the turns concurrently, in order, failures in place. For any thread, also one with a running loop."""
+        return self._loop.run(self._all(turns)) if self._open() and turns else []
+
+    async def agenerate(self, turn: Turn) -> Completion:
+        """Answers one turn, on any event loop. Cancelling the awaiting task cancels the request."""
+        self._open()
+        future: concurrent.futures.Future[Completion] = self._loop.submit(self._complete(turn))
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise ModelError(_CLOSED) from None
+            raise
+
+    def close(self) -> None:
+        """Cancels what is under way and closes connections and thread. May be called again."""
+        self._closed = True
+        self._loop.close(self._farewell())
+        self._channel.close()
+
+    def __enter__(self) -> OpenAIEngine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"OpenAIEngine({self.identity!r})"
+
+    def _open(self) -> bool:
+        if self._closed:
+            raise ModelError(_CLOSED)
+        return True
+
+    async def _farewell(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _all(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
+        results = await asyncio.gather(*map(self._complete, turns), return_exceptions=True)
+        return [
+            result if isinstance(result, (Completion, Exception)) else ModelError(_CLOSED)  # cancelled by close
+            for result in results
+        ]
+
+    async def _complete(self, turn: Turn) -> Completion:
+        async with self._slots:
+            try:
+                reply = await self._persist(turn)
+            except ModelRefusedError as error:
+                refusal = ModelRefusedError(await self._explain(str(error)))
+            else:
+                self._check_whole(turn, reply)
+                return reply
+        raise refusal
+
+    async def _persist(self, turn: Turn) -> Completion:
+        """Attempts until there is a reply, a failure that another attempt would repeat, or no attempt left."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await self._attempt(turn)
+            except ModelRefusedError as error:
+                if not self._adapt(str(error)):
+                    raise
+                attempt -= 1  # another request, not the same one again
+                continue
+            except TransientError as error:
+                problem = error
+            if attempt > self._allowed(problem):
+                raise self._given_up(attempt, problem)
+            wait = self._backoff.wait(attempt, problem.asked)
+            log.info("%s: attempt %d failed (%s); next one in %.1f s", self.identity, attempt, problem, wait)
+            await asyncio.sleep(wait)
+
+    def _allowed(self, problem: TransientError) -> int:
+        first_contact = isinstance(problem, _UnreachableError) and not self._answered
+        return min(self._retries, FIRST_CONTACT_RETRIES) if first_contact else self._retries
+
+    def _given_up(self, attempts: int, problem: TransientError) -> ModelError:
+        what = f"{self._endpoint.base_url}: {attempts} attempt{'s' if attempts > 1 else ''} failed; the last one: {problem}"
+        if isinstance(problem, GarbledReplyError):
+            return ModelReplyError(what)
+        if isinstance(problem, _UnreachableError):
+            what += ". Is the server running, and is this its address (--base-url)?"
+        return ModelUnavailableError(what)
+
+    async def _attempt(self, turn: Turn) -> Completion:
+        started = time.perf_counter()
+        problem: ModelError
+        try:
+            async with asyncio.timeout(self._timeout):
+                reply = await self._open_client().chat.completions.with_raw_response.create(**self._request(turn))
+            self._answered = True
+            return completion(reply.http_response.text, time.perf_counter() - started)
+        except (TimeoutError, openai.APITimeoutError):
+            problem = TransientError(f"no complete reply within {self._timeout:g} s")
+        except openai.APIConnectionError as error:
+            problem = _connection_problem(error)
+        except openai.APIStatusError as error:
+            self._answered = True
+            problem = failure(error.status_code, error.response.text, retry_after(error.response.headers))
+        except ModelError as error:
+            problem = error
+        # Raised out here: the SDK's errors hold the request with its credentials, and must not be chained to ours.
+        problem.args = (self._endpoint.redact(str(problem)),)
+        raise problem
+
+    def _request(self, turn: Turn) -> dict[str, Any]:
+        sampling = turn.sampling
+        optional = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+        kept = {name: value for name, value in optional.items() if value is not None and name not in self._refused_fields}
+        return {
+            "model": self.model,
+            "messages": turn.messages,
+            self._limit_field: turn.max_tokens,
+            **kept,
+            "extra_body": self._extra_body or None,
+        }
+
+    def _adapt(self, refusal: str) -> bool:
+        """Whether the next request will differ in a field that this server has just refused."""
+        if self._limit_field == "max_tokens" and "max_completion_tokens" in refusal:
+            self._limit_field = "max_completion_tokens"
+            return True
+        if not _UNSUPPORTED.search(refusal):
+            return False
+        named = {name for name in ("temperature", "top_p", "seed") if re.search(rf"\b{name}\b", refusal)}
+        new = named - self._refused_fields
+        if new:
+            log.warning("%s does not take %s: requests go without, replies may vary", self.identity, ", ".join(sorted(new)))
+            self._refused_fields |= new
+        return bool(new)
+
+    async def _explain(self, refusal: str) -> str:
+        """A refusal, with the names that the server serves where the model's name is the likely cause."""
+        if "HTTP 404" in refusal and not self._endpoint.base_url.endswith("/v1"):
+            refusal += ". Most servers want a base URL that ends in /v1"
+        if not re.search(r"model|HTTP 404|pinned", refusal, re.I):
+            return refusal
+        served = (await asyncio.to_thread(self._server_facts)).models
+        if served and self.model not in served:
+            refusal += f". {self.model!r} is not served here; these are: {', '.join(served[:20])}"
+        return refusal
+
+    def _check_whole(self, turn: Turn, reply: Completion) -> None:
+        """Some servers cut a prompt that is too long and answer what is left: then their count is below ours."""
+        if not reply.prompt_tokens:
+            return
+        local = self._tokenizer if self._tokenizer and self._tokenizer.exact else None
+        if local is None or isinstance(local, ServerTokenizer):
+            least = fewest_tokens(turn.user)
+        else:
+            least = local.count(turn.user.strip()) - _CUT_TOLERANCE
+        if reply.prompt_tokens < least:
+            raise ContextTooLongError(
+                f"the server counted {reply.prompt_tokens} tokens in a prompt of at least {least}: it cut the text to fit "
+                "its window without saying so (Ollama does, at 4096 unless num_ctx is raised), or this is not its tokenizer"
+            )
+
+    def _server_facts(self) -> ServerFacts:
+        if self._facts is None:
+            facts = discover(self._channel, self.model)
+            if facts is None:
+                return ServerFacts()
+            if self.model not in facts.models:
+                served = ", ".join(facts.models[:20])
+                log.warning("%s lists no model %r, only: %s", self._endpoint.base_url, self.model, served)
+            self._facts = facts
+        return self._facts
+
+    def _open_client(self) -> openai.AsyncOpenAI:
+        if self._client is None:
+            self._client = openai.AsyncOpenAI(
+                api_key=self._endpoint.api_key,
+                base_url=self._endpoint.base_url,
+                default_headers=self._endpoint.headers,
+                default_query=self._endpoint.query,
+                timeout=openai.Timeout(self._timeout, connect=min(self._timeout, 10.0)),
+                max_retries=0,
+                http_client=openai.DefaultAsyncHttpxClient(limits=connection_limits(self._concurrency)),
+            )
+        return self._client
+
+
+_CLOSED = "this engine is closed"
+_UNSUPPORTED = re.compile(r"unsupported|not support|unexpected|unrecogni[sz]ed|unknown|not permitted|forbidden", re.I)
+
+
+class _UnreachableError(TransientError):
+    """No connection at all: refused, unknown host, no route."""
+
+
+def _connection_problem(error: openai.APIConnectionError) -> TransientError:
+    cause = error.__cause__ or error
+    # By name: the SDK is built on one of two HTTP packages, each with exceptions of its own.
+    if type(cause).__name__ == "ConnectError":
+        return _UnreachableError(f"no connection ({cause})")
+    return TransientError(f"the connection was dropped ({type(cause).__name__}: {cause})")

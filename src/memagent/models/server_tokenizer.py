@@ -1,0 +1,123 @@
+"""Counting tokens by asking the server that runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+from memagent.core.types import Tokenizer
+from memagent.errors import ModelUnavailableError
+from memagent.models.endpoint import SideChannel
+from memagent.models.tokenizers import EstimateTokenizer, stretch
+
+_PROBE = "x"
+_CACHED_COUNTS = 256
+
+
+class ServerTokenizer:
+    """The tokenizer behind a server's `/tokenize`: that of llama.cpp, or that of vLLM and SGLang.
+
+    Counts are exact, without special tokens. `ends` is exact with llama.cpp, which returns pieces; elsewhere there are
+    exactly `count` offsets, spread as the estimate spreads them. Recent counts are remembered. Raises ModelUnavailableError
+    when the server stops answering.
+    """
+
+    exact = True
+
+    def __init__(self, channel: SideChannel, model: str, *, pieces: bool) -> None:
+        self.name = f"server:{model}@{channel.endpoint.base_url}"
+        self._channel = channel
+        self._model = model
+        self._pieces = pieces
+        self._remembered = lru_cache(_CACHED_COUNTS)(self._ask_count)
+
+    @classmethod
+    def find(cls, channel: SideChannel, model: str) -> ServerTokenizer | None:
+        """The server's tokenizer, or None if it has no such route."""
+        for pieces in (True, False):
+            candidate = cls(channel, model, pieces=pieces)
+            try:
+                candidate.count(_PROBE)
+            except ModelUnavailableError:
+                continue
+            return candidate
+        return None
+
+    def count(self, text: str) -> int:
+        """How many tokens `text` is."""
+        return self._remembered(text) if text else 0
+
+    def ends(self, text: str) -> list[int]:
+        """The character offset after each token."""
+        if not self._pieces:
+            return stretch(EstimateTokenizer().ends(text), self.count(text), len(text))
+        reply = self._ask({"content": text, "parse_special": False, "with_pieces": True})
+        sizes = [_bytes(token["piece"]) for token in reply["tokens"]]
+        return _character_ends(text, list(accumulate(sizes)))
+
+    def overhead(self) -> int | None:
+        """How many tokens the server's chat template puts around a message; None if the server does not tell."""
+        messages = [{"role": "user", "content": _PROBE}]
+        if self._pieces:
+            prompt = self._post("apply-template", {"messages": messages})
+            if not isinstance(prompt, Mapping) or not isinstance(prompt.get("prompt"), str):
+                return None
+            reply = self._post("tokenize", {"content": prompt["prompt"], "add_special": True, "parse_special": True})
+        else:
+            reply = self._post("tokenize", {"model": self._model, "messages": messages})
+        total = _size(reply)
+        return None if total is None else max(0, total - self.count(_PROBE))
+
+    def _ask_count(self, text: str) -> int:
+        if self._pieces:
+            body: dict[str, Any] = {"content": text, "parse_special": False}
+        else:
+            body = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        size = _size(self._ask(body))
+        # No text is no tokens: a server that says so does not know the field that we put the text into.
+        if not size:
+            raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize does not count")
+        return size
+
+    def _ask(self, body: Mapping[str, Any]) -> Any:
+        for _ in range(2):  # once more: the first connection may have been dropped while idle
+            reply = self._post("tokenize", body)
+            if _size(reply) is not None:
+                return reply
+        raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize gives no token count")
+
+    def _post(self, route: str, body: Mapping[str, Any]) -> Any:
+        return self._channel.ask(f"{self._channel.endpoint.root}/{route}", body)
+
+
+def tokenizer_for_server(channel: SideChannel, model: str, local: Tokenizer | None = None) -> Tokenizer:
+    """The best there is: the model's own tokenizer where given, else the server's, else an estimate."""
+    return local or ServerTokenizer.find(channel, model) or EstimateTokenizer()
+
+
+def _size(reply: object) -> int | None:
+    if not isinstance(reply, Mapping):
+        return None
+    if isinstance(reply.get("count"), int):
+        return int(reply["count"])
+    return len(reply["tokens"]) if isinstance(reply.get("tokens"), list) else None
+
+
+def _bytes(piece: str | list[int]) -> int:
+    """Bytes of one token: llama.cpp lists them where they are not whole characters."""
+    return len(piece.encode()) if isinstance(piece, str) else len(piece)
+
+
+def _character_ends(text: str, byte_ends: list[int]) -> list[int]:
+    """The character that each byte offset lies in or after: an offset inside a character counts as its end."""
+    ends, position, size = [], 0, 0
+    for byte_end in byte_ends:
+        while size < byte_end and position < len(text):
+            size += len(text[position].encode(errors="replace"))
+            position += 1
+        ends.append(position)
+    if ends:
+        ends[-1] = len(text)
+    return ends
