@@ -31,7 +31,13 @@ SURELY_UTF8 = 64
 
 Text in a legacy encoding passes as UTF-8 by accident for a character or two, not for dozens."""
 
-_SAMPLE = 128 << 10
+_WINDOW = 1 << 20
+_SAMPLE = 64 << 10
+
+_TIE = 0.04
+"""Scores of charset-normalizer this close are a tie, and ties go to cp1252: left alone they went to cp1250 for French,
+Swedish, Portuguese and English texts. (Of 51 samples in 13 languages, 14 were misread; with the rule 1, in Hungarian.)"""
+
 _NAME_IT = "Name the right encoding with `encoding`, or convert the file to UTF-8"
 
 
@@ -131,16 +137,22 @@ def _declared(head: bytes) -> str | None:
 
 
 def _guess(source: Source, offset: int) -> str:
-    """The likeliest encoding, from the text around the first byte that is not UTF-8."""
+    """The likeliest encoding, from the lines that are not ASCII after the first byte that is not UTF-8."""
     before = _slice(source, max(0, offset - 4096), offset)
     start = offset - len(before) + (before.rfind(b"\n") + 1)
-    sample = _slice(source, start, start + _SAMPLE)
+    lines = _slice(source, start, start + _WINDOW).splitlines(keepends=True)
+    sample = b"".join(line for line in lines if not line.isascii())[:_SAMPLE]  # ASCII lines say nothing
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if b"\0" in sample or controls > len(sample) // 50:
         raise _binary(source)
-    best = from_bytes(sample).best()
-    if best is None:
+    matches = list(from_bytes(sample))
+    if not matches:
         raise _binary(source)
+    best = matches[0]
+    for match in matches:
+        western = "cp1252" in (match.encoding, *match.could_be_from_charset)
+        if western and match.chaos <= best.chaos + _TIE and match.coherence >= best.coherence - _TIE:
+            return "cp1252"
     return codec_name(best.encoding)
 
 

@@ -1,0 +1,103 @@
+"""Real files, written by the libraries people use or byte by byte, for the tests of documents."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import docx
+import pypdf
+
+
+def write_pdf(path: Path, pages: Sequence[str]) -> Path:
+    """A PDF with one line of Latin text on each page; "" gives a page without text."""
+    count = len(pages)
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(count))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {count} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, text in enumerate(pages):
+        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else ""
+        objects.append(
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] "
+            f"/Resources << /Font << /F1 3 0 R >> >> /Contents {5 + 2 * number} 0 R >>"
+        )
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    data, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n{body}\nendobj\n".encode("latin-1")
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
+    path.write_bytes(data + f"{end}startxref\n{len(data)}\n%%EOF\n".encode())
+    return path
+
+
+def encrypt_pdf(source: Path, target: Path, password: str) -> Path:
+    """The same PDF, opened with a password ("" for one that only restricts printing)."""
+    writer = pypdf.PdfWriter(clone_from=source)
+    writer.encrypt(password, owner_password="owner", algorithm="RC4-128")
+    with target.open("wb") as stream:
+        writer.write(stream)
+    return target
+
+
+def write_docx(path: Path) -> Path:
+    """A Word file with a heading, a table between two paragraphs, a tab and an empty paragraph."""
+    document = docx.Document()
+    document.add_heading("The title", level=1)
+    document.add_paragraph("Before the table.")
+    table = document.add_table(rows=2, cols=3)
+    for row, cells in enumerate((("name", "", "age"), ("Ada", "née Byron", "36"))):
+        for column, cell in enumerate(cells):
+            table.cell(row, column).text = cell
+    document.add_paragraph("After\tthe table.")
+    document.add_paragraph("")
+    document.add_paragraph("The end, größer.")
+    document.save(str(path))
+    return path
+
+
+DOCX_TEXT = "The title\nBefore the table.\nname\t\tage\nAda\tnée Byron\t36\nAfter\tthe table.\n\nThe end, größer."
+
+
+def rewrite_zip(source: Path, target: Path, changed: dict[str, str | bytes]) -> Path:
+    """A copy of a zip file with some members replaced or added."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            if name not in changed:
+                new.writestr(name, old.read(name))
+        for name, data in changed.items():
+            new.writestr(name, data)
+    return target
+
+
+CONTAINER = """<?xml version="1.0"?>
+<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">
+<rootfiles><rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
+
+
+def write_epub(path: Path, chapters: Sequence[str]) -> Path:
+    """An EPUB whose chapters (XHTML bodies) are stored in reverse order: only the spine knows the right one."""
+    items = "".join(
+        f'<item id="c{number}" href="ch%20{number}.xhtml" media-type="application/xhtml+xml"/>'
+        for number in range(len(chapters))
+    )
+    order = "".join(f'<itemref idref="c{number}"/>' for number in range(len(chapters)))
+    package = (
+        '<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
+        f'<manifest>{items}<item id="css" href="style.css" media-type="text/css"/></manifest>'
+        f"<spine>{order}</spine></package>"
+    )
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
+        book.writestr(zipfile.ZipInfo("mimetype"), "application/epub+zip")
+        book.writestr("META-INF/container.xml", CONTAINER)
+        for number, body in reversed(list(enumerate(chapters))):
+            head = '<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title/></head>'
+            book.writestr(f"OEBPS/ch {number}.xhtml", f"{head}<body>{body}</body></html>")
+        book.writestr("OEBPS/book.opf", package)
+    return path

@@ -1,0 +1,177 @@
+"""Paths, globs, folders and stdin: what is read, in which order, with which borders, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memagent.documents import Document, from_text, load
+from memagent.errors import DocumentError
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def names(document: Document, folder: Path) -> list[str]:
+    return [Path(file.name).relative_to(folder).as_posix() for file in document.files]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(parts=st.lists(st.text("ab é\n", min_size=1, max_size=30).filter(lambda t: t.strip()), min_size=1, max_size=4))
+def test_spans_borders_and_locations_are_exact(tmp_path: Path, parts: list[str]) -> None:
+    paths = [tmp_path / f"{number}.txt" for number in range(len(parts))]
+    for path, part in zip(paths, parts, strict=True):
+        path.write_text(part)
+    with load(paths) as document:
+        text = document.read(0, len(document))
+        assert [text[file.span.start : file.span.end] for file in document.files] == parts
+        for before, after in zip(document.files, document.files[1:], strict=False):
+            border = text[before.span.end : after.span.start]
+            assert border == "\n" * len(border)
+            assert text[: after.span.start].endswith("\n\n")
+        for offset in range(len(text) + 1):
+            place = document.locate(offset)
+            number = paths.index(Path(place.file))
+            assert document.files[number].span.start + place.offset == min(offset, document.files[number].span.end)
+            assert place.line == parts[number][: place.offset].count("\n") + 1
+
+
+def test_location_reads_well_and_is_bounded() -> None:
+    with from_text("one\ntwo", name="notes") as document:
+        assert str(document.locate(5)) == "notes, line 2, offset 5"
+        assert repr(document) == "<Document of 1 files, 7 characters>"
+        for offset in (-1, 8):
+            with pytest.raises(IndexError, match="7 characters"):
+                document.locate(offset)
+
+
+def test_a_folder_is_read_in_natural_order_and_what_is_left_out_is_listed(tmp_path: Path) -> None:
+    write(tmp_path, part10_txt="ten", part2_md="two", sub__a_py="x = 1", _hidden="no", sub__empty_txt="")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "photo.JPG").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "data.tar.gz").write_bytes(b"\x1f\x8b")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "queue")
+    with load([tmp_path]) as document:
+        assert names(document, tmp_path) == ["part2.md", "part10.txt", "sub/a.py"]
+        assert [file.kind for file in document.files] == ["markdown", "text", "text"]
+        assert {Path(item.path).name: item.reason for item in document.skipped} == {
+            ".git": "hidden",
+            ".hidden": "hidden",
+            "photo.JPG": "an image",
+            "data.tar.gz": "an archive",
+            "loop": "a link to a folder",
+            "queue": "a pipe, socket or device",
+            "empty.txt": "empty",
+        }
+
+
+def test_a_file_in_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, a_txt="fine")
+    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 cut")
+    with pytest.raises(DocumentError, match=r"b\.pdf: truncated"):
+        load([tmp_path])
+
+
+def test_globs_go_deep_and_leave_hidden_files_out(tmp_path: Path) -> None:
+    write(tmp_path, a_md="a", sub__b_md="b", sub__c_txt="c", _d_md="d")
+    with load([tmp_path / "**" / "*.md"]) as document:
+        assert names(document, tmp_path) == ["a.md", "sub/b.md"]
+    with load([f"{tmp_path}/*"]) as document:
+        assert names(document, tmp_path) == ["a.md", "sub/b.md", "sub/c.txt"]
+
+
+def test_arguments_keep_their_order_and_files_come_once(tmp_path: Path) -> None:
+    write(tmp_path, a_txt="a", b_txt="b")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    with load([tmp_path / "b.txt", tmp_path, str(tmp_path / "link.txt")]) as document:
+        assert names(document, tmp_path) == ["b.txt", "a.txt"]
+        assert document.read(0, 9) == "b\n\na"
+
+
+def test_a_name_with_glob_characters_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "a[1].txt").write_text("literal")
+    (tmp_path / "a1.txt").write_text("matched")
+    with load([tmp_path / "a[1].txt"]) as document:
+        assert document.read(0, 9) == "literal"
+
+
+def test_stdin_is_read_once_and_may_stand_between_files(tmp_path: Path) -> None:
+    write(tmp_path, a_txt="a\n")
+    with load([tmp_path / "a.txt", "-", "-"], stdin=io.BytesIO("größer, weil es schöner ist".encode("cp1252"))) as document:
+        assert document.read(0, 9) == "a\n\ngrößer"
+        assert (document.files[1].name, document.files[1].encoding) == ("stdin", "cp1252")
+    with pytest.raises(DocumentError, match="stdin: there is nothing to read"):
+        load(["-"], stdin=io.BytesIO(b""))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("gone.txt", "no such file or folder. Relative paths start at"),
+        ("gone/*.txt", "no file matches"),
+        ("bad\0name", "no such file"),
+        ("https://example.org/a.txt", "Download it first"),
+    ],
+)
+def test_missing_paths(path: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
+        load([path])
+
+
+def test_nothing_given() -> None:
+    with pytest.raises(DocumentError, match="no document was given"):
+        load([])
+
+
+def test_folders_without_documents(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="no document to read here"):
+        load([tmp_path])
+    write(tmp_path, a_png="", b_txt="")
+    with pytest.raises(DocumentError, match=r"Left out: .*a\.png: an image; .*b\.txt: empty\. Name a file"):
+        load([tmp_path])
+
+
+def test_special_files_and_broken_links(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DocumentError, match=r"pipe: a pipe, socket or device.*stdin"):
+        load([tmp_path / "pipe"])
+    with pytest.raises(DocumentError, match="/dev/null: a pipe, socket or device"):
+        load(["/dev/null"])
+    (tmp_path / "link.txt").symlink_to(tmp_path / "gone.txt")
+    for path in (tmp_path / "link.txt", tmp_path):
+        with pytest.raises(DocumentError, match=r"link\.txt: a link to something that is gone"):
+            load([path])
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(DocumentError, match="circle: cannot be read"):
+        load([tmp_path / "circle"])
+
+
+def test_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read anything, so the refusals of the system are played."""
+    write(tmp_path, a_txt="a")
+
+    def deny(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", deny)
+    with pytest.raises(DocumentError, match=r"a\.txt: cannot be read \(Permission denied\)"):
+        load([tmp_path / "a.txt"])
+    monkeypatch.setattr(Path, "iterdir", deny)
+    with pytest.raises(DocumentError, match=r"cannot be read \(Permission denied\)"):
+        load([tmp_path])
+
+
+def test_one_path_may_be_given_without_a_list(tmp_path: Path) -> None:
+    write(tmp_path, a_txt="a")
+    with load(str(tmp_path / "a.txt")) as document:
+        assert document.read(0, 9) == "a"
