@@ -1,5 +1,117 @@
-"""memagent: read a document of any length with a small window and a memory that is overwritten."""
+"""memagent: read a document of any length with a small window and a memory that is overwritten.
+
+    import memagent
+
+    reading = memagent.read("book.txt", "What is the code for amber-falcon?")
+    print(reading.answer, reading.evidence)
+
+After MemAgent (arXiv 2507.02259). Names are imported when they are first used, so that `import memagent` stays light.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memagent.api import aread, read, read_many
+    from memagent.core import Budgets, Completion, Engine, Profile, Sampling, Span, Tokenizer, Turn
+    from memagent.documents import Document, from_text, load
+    from memagent.errors import (
+        ConfigError,
+        ContextTooLongError,
+        DocumentError,
+        JournalError,
+        MemagentError,
+        MissingExtraError,
+        ModelError,
+        ModelRefusedError,
+        ModelReplyError,
+        ModelUnavailableError,
+        TaskError,
+        TrainingError,
+    )
+    from memagent.journal import Journal
+    from memagent.models.open import OpenModel, open_model
+    from memagent.models.scripted import ScriptedModel
+    from memagent.models.tokenizers import ByteTokenizer
+    from memagent.profiles import load_profile
+    from memagent.result import Reading
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "memagent.api": ("aread", "read", "read_many"),
+    "memagent.core": ("Budgets", "Completion", "Engine", "Profile", "Sampling", "Span", "Tokenizer", "Turn"),
+    "memagent.documents": ("Document", "from_text", "load"),
+    "memagent.errors": (
+        "ConfigError",
+        "ContextTooLongError",
+        "DocumentError",
+        "JournalError",
+        "MemagentError",
+        "MissingExtraError",
+        "ModelError",
+        "ModelRefusedError",
+        "ModelReplyError",
+        "ModelUnavailableError",
+        "TaskError",
+        "TrainingError",
+    ),
+    "memagent.journal": ("Journal",),
+    "memagent.models.open": ("OpenModel", "open_model"),
+    "memagent.models.scripted": ("ScriptedModel",),
+    "memagent.models.tokenizers": ("ByteTokenizer",),
+    "memagent.profiles": ("load_profile",),
+    "memagent.result": ("Reading",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Budgets",
+    "ByteTokenizer",
+    "Completion",
+    "ConfigError",
+    "ContextTooLongError",
+    "Document",
+    "DocumentError",
+    "Engine",
+    "Journal",
+    "JournalError",
+    "MemagentError",
+    "MissingExtraError",
+    "ModelError",
+    "ModelRefusedError",
+    "ModelReplyError",
+    "ModelUnavailableError",
+    "OpenModel",
+    "Profile",
+    "Reading",
+    "Sampling",
+    "ScriptedModel",
+    "Span",
+    "TaskError",
+    "Tokenizer",
+    "TrainingError",
+    "Turn",
+    "__version__",
+    "aread",
+    "from_text",
+    "load",
+    "load_profile",
+    "open_model",
+    "read",
+    "read_many",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'memagent' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,15 +1,19 @@
-"""Runs readings on an engine: one (`read`), one of many in flight (`aread`), or a batch in lockstep (`read_batch`).
+"""Runs readings on an engine: one (`read`), one of many in flight (`aread`), or a batch in lockstep (`read_batch`); `run`
+and `arun` take several readings and choose what suits the engine.
 
-The three give identical transcripts on the same plan and engine. They add to the protocol only what is not pure: calling
+They all give identical transcripts on the same plan and engine. They add to the protocol only what is not pure: calling
 the engine, telling an observer, and turning "the prompt did not fit" into a split chunk. Retries of failed requests belong
 to the engine that knows its transport.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, advance, next_turn, split_chunk
 from memagent.core.types import TurnKind
@@ -127,6 +131,73 @@ def read_batch(
                 failures[index] = error
         _tell(observer, done)
     return [failures.get(index) or cursor.transcript for index, cursor in enumerate(cursors)]
+
+
+def run(
+    plans: Sequence[Plan],
+    engine: Engine,
+    *,
+    states: Sequence[State | None] | None = None,
+    observer: Observer | None = None,
+) -> list[Transcript | MemagentError]:
+    """Runs several readings as suits the engine: in lockstep in process, each on its own on a server."""
+    if engine.lockstep:
+        return read_batch(plans, engine, states=states, observer=observer)
+    return _block_on(arun(plans, engine, states=states, observer=observer))
+
+
+async def arun(
+    plans: Sequence[Plan],
+    engine: Engine,
+    *,
+    states: Sequence[State | None] | None = None,
+    observer: Observer | None = None,
+) -> list[Transcript | MemagentError]:
+    """As `run`, without blocking the event loop. Cancelling it stops the readings after the turns under way."""
+    if engine.lockstep:
+        return await _in_thread(plans, engine, states, observer)
+    readings = [
+        aread(plan, engine, state=state, observer=observer, index=index)
+        for index, (plan, state) in enumerate(zip(plans, states or [None] * len(plans), strict=True))
+    ]
+    return [_expected(result) for result in await asyncio.gather(*readings, return_exceptions=True)]
+
+
+T = TypeVar("T")
+
+
+def _block_on(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end, also where this thread already runs an event loop (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+async def _in_thread(
+    plans: Sequence[Plan], engine: Engine, states: Sequence[State | None] | None, observer: Observer | None
+) -> list[Transcript | MemagentError]:
+    cancelled = threading.Event()
+
+    def tell(step: Sequence[tuple[int, TurnRecord]]) -> None:
+        if observer is not None:
+            observer(step)
+        if cancelled.is_set():
+            raise asyncio.CancelledError
+
+    try:
+        return await asyncio.to_thread(read_batch, plans, engine, states=states, observer=tell)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+
+
+def _expected(result: Transcript | BaseException) -> Transcript | MemagentError:
+    if isinstance(result, Transcript | MemagentError):
+        return result
+    raise result
 
 
 async def _attempt(engine: Engine, turn: Turn) -> Completion | Exception:

@@ -110,8 +110,10 @@ class Tokenizer(Protocol):
 class Engine(Protocol):
     """A way to reach a model. An engine is given turns and gives back completions; it knows nothing of readings.
 
-    `window` is the longest prompt + reply in tokens (None: unknown). `overhead` is the number of tokens the engine's chat
-    form adds around a message. `identity` names model and weights, without secrets: a journal compares it on resume.
+    `identity` names model and weights, without secrets: a journal compares it on resume. `window` is the longest prompt +
+    reply in tokens (None: unknown). `overhead` is the number of tokens the engine's chat form adds around a message.
+    `lockstep` says how several readings are best run: True, all their next turns in one `generate` call (in process);
+    False, each reading on its own with `agenerate` (a server, which batches what it has in flight).
     """
 
     @property
@@ -122,6 +124,9 @@ class Engine(Protocol):
 
     @property
     def overhead(self) -> int: ...
+
+    @property
+    def lockstep(self) -> bool: ...
 
     @property
     def tokenizer(self) -> Tokenizer: ...

@@ -54,6 +54,7 @@ class LocalEngine:
         self.tokenizer = FileTokenizer(self._hf_tokenizer.backend_tokenizer, name=name or self.folder.name)
         self.window: int | None = getattr(self.model.config, "max_position_embeddings", None)
         self.overhead = self._chat.overhead
+        self.lockstep = True
         self.identity = f"local:{name or self.folder.name}:{_fingerprint(self.folder)}"
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
         self._batch_tokens = batch_tokens

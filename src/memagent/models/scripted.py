@@ -27,6 +27,7 @@ class ScriptedModel:
         self.identity = name
         self.window = window
         self.overhead = 0
+        self.lockstep = True
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
         self.turns: list[Turn] = []
         self._lock = Lock()

@@ -1,0 +1,106 @@
+"""`memagent readings`: what the journal holds."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from memagent.cli.console import boundary, err, out, plain, print_json
+from memagent.journal import Journal, ReadingRecord
+
+app = typer.Typer(help="Look at, export or delete readings in the journal.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(metavar="ID", help="The reading, or the beginning of its id.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_readings(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List readings, newest first."""
+    with boundary(), Journal.open() as journal:
+        records = journal.list(limit=limit)
+        if as_json:
+            print_json([_summary(record) for record in records])
+            return
+        table = Table("id", "when", "status", "turns", "question", "answer", box=None, pad_edge=False)
+        for record in records:
+            when = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M")
+            turns = f"{record.turns}/{record.planned or '?'}"
+            answer = record.answer or record.reason or ""
+            table.add_row(record.id, when, record.status, turns, plain(record.question[:60]), plain(answer[:60]))
+        out.print(table)
+
+
+@app.command("show")
+def show(reading: Id, as_json: AsJson = False) -> None:
+    """Show a reading: the memory after each turn, as a diff to the one before."""
+    with boundary(), Journal.open() as journal:
+        record = journal.show(reading)
+        if as_json:
+            turns = [_turn(entry) for entry in journal.turns(record.id)]
+            print_json({**_summary(record), "settings": record.settings, "turns": turns})
+            return
+        out.print(f"[bold]{plain(record.question)}[/]\n{record.id} · {record.status} · {record.turns} turns")
+        memory = ""
+        for entry in journal.turns(record.id):
+            where = "answer" if entry.span_start is None else f"characters {entry.span_start:,}–{entry.span_end:,}"
+            if entry.memory != memory or entry.outcome not in ("kept", "unchanged"):
+                out.print(f"[dim]turn {entry.number} · {where} · {entry.outcome}[/]")
+                _print_diff(memory, entry.memory)
+            memory = entry.memory
+        out.print(f"[bold green]{plain(record.answer)}[/]" if record.answer else plain(record.reason or "no answer yet"))
+
+
+@app.command("export")
+def export(
+    reading: Id,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output if not given.")] = None,
+) -> None:
+    """Write a reading as JSON lines: a header, then one line for each turn."""
+    with boundary(), Journal.open() as journal:
+        lines = journal.export(reading)
+        if output is None:
+            sys.stdout.writelines(line + "\n" for line in lines)
+            return
+        partial = output.with_name(output.name + ".partial")
+        with partial.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        partial.replace(output)
+
+
+@app.command("delete")
+def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> None:
+    """Delete readings and all their turns."""
+    with boundary(), Journal.open() as journal:
+        for reading in readings:
+            record = journal.show(reading)
+            journal.delete(record.id)
+            err.print(f"deleted {record.id}")
+
+
+def _summary(record: ReadingRecord) -> dict[str, Any]:
+    values = asdict(record)
+    values.pop("settings")
+    return {"reading": values.pop("id"), **values}
+
+
+def _turn(entry: Any) -> dict[str, Any]:
+    values = asdict(entry)
+    values.pop("state")
+    return values
+
+
+def _print_diff(old: str, new: str) -> None:
+    for line in difflib.ndiff(old.splitlines(), new.splitlines()):
+        style = {"+": "green", "-": "red", " ": "dim"}.get(line[0])
+        if style is not None:
+            out.print(f"  [{style}]{plain(line)}[/]")

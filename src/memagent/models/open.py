@@ -1,0 +1,109 @@
+"""From what a person types for a model to an engine."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from memagent.core.types import Engine
+from memagent.errors import ConfigError, ModelError
+
+EMBEDDED = Path(__file__).parent / "embedded"
+
+
+class Defaults(BaseModel):
+    """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
+
+    profile: name of a prompt profile. window: tokens. budgets: tokens by part. tokens_per_second: document tokens read per
+    second on the machine the file names, for estimates.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    profile: str | None = None
+    window: int | None = None
+    budgets: dict[str, int] = {}
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenModel:
+    """An engine and how it wants to be used."""
+
+    engine: Engine
+    defaults: Defaults = field(default_factory=Defaults)
+
+
+def open_model(
+    spec: str = "embedded",
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    concurrency: int = 8,
+    timeout: float = 600.0,
+    window: int | None = None,
+    tokenizer: str | None = None,
+    device: str = "auto",
+) -> OpenModel:
+    """Opens a model: "embedded", a folder with weights, or a name served at `base_url`.
+
+    `timeout` is seconds per request; `window` tokens, where a server does not say; `tokenizer` a folder or tokenizer.json
+    to count with, for servers. Raises ModelError or ConfigError that says what can be given instead.
+    """
+    if base_url is not None:
+        return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer)
+    folder = EMBEDDED if spec == "embedded" else Path(spec).expanduser()
+    if not folder.is_dir():
+        raise ModelError(
+            f"no model {spec!r}: give 'embedded', a folder with weights, or a name together with --base-url of its server"
+        )
+    from memagent.models.local import LocalEngine
+
+    defaults = read_defaults(folder)
+    engine = LocalEngine(folder, device=device, name=spec if spec == "embedded" else None)
+    limit = window or defaults.window
+    if limit is not None:
+        engine.window = limit if engine.window is None else min(limit, engine.window)
+    return OpenModel(engine=engine, defaults=defaults)
+
+
+def read_defaults(folder: Path) -> Defaults:
+    """The `memagent.toml` of a model folder; nothing is set if there is none. Raises ConfigError naming file and key."""
+    path = folder / "memagent.toml"
+    if not path.is_file():
+        return Defaults()
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Defaults.model_validate(values)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from error
+
+
+def _open_served(
+    spec: str,
+    base_url: str,
+    api_key: str | None,
+    concurrency: int,
+    timeout: float,
+    window: int | None,
+    tokenizer: str | None,
+) -> OpenModel:
+    from memagent.models.openai_compatible import OpenAIEngine
+    from memagent.models.tokenizers import FileTokenizer
+
+    if spec == "embedded":
+        raise ConfigError("--base-url needs the name of a model that is served there: give it with --model")
+    engine = OpenAIEngine(
+        spec,
+        base_url,
+        api_key=api_key,
+        concurrency=concurrency,
+        timeout=timeout,
+        window=window,
+        tokenizer=FileTokenizer.load(tokenizer) if tokenizer is not None else None,
+    )
+    return OpenModel(engine=engine)

@@ -1,0 +1,165 @@
+"""What a reading came to: answer, memory, where they came from, and what it cost."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from memagent.core import LineOrigin, Outcome, Provenance, Span, Text
+
+_QUOTE_CHARS = 70
+_SHORTEST_SEARCHED = 2
+
+
+class Locator(Text, Protocol):
+    """A text whose offsets can be said as file, page and offset."""
+
+    def locate(self, offset: int) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a reading asked of the model. `seconds` is time spent waiting for the engine."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A memory line, the turn that first wrote it, and the text that turn showed: characters [start, end) at `place`."""
+
+    line: str
+    turn: int
+    start: int | None
+    end: int | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Where the words of the answer stand in the text that the memory came from: character offset, place, quotation."""
+
+    text: str
+    turn: int
+    offset: int
+    place: str
+    quote: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The result of one document × one question. `error` is None, or why there is no answer."""
+
+    question: str
+    answer: str
+    memory: str
+    id: str | None = None
+    error: str | None = None
+    turns: int = 0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    usage: Usage = Usage()
+    provenance: tuple[Source, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    document: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values, in the order a person would read them."""
+        values = asdict(self)
+        values["reading"] = values.pop("id")
+        first = ("answer", "memory", "reading", "turns", "document", "usage", "seconds", "model", "provenance")
+        return {key: values[key] for key in (*first, *(key for key in values if key not in first))}
+
+
+class Ledger:
+    """Follows one reading turn by turn: counts, usage and the origin of memory lines. Memory use does not grow."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.outcomes: Counter[str] = Counter()
+        self.usage = Usage()
+        self._provenance = Provenance()
+
+    def add(
+        self, number: int, span: Span | None, outcome: Outcome | str, memory: str, completion: Mapping[str, Any]
+    ) -> None:
+        """Takes in a finished turn. `completion` has the token counts and seconds of `Usage`."""
+        self.turns += 1
+        self.outcomes[outcome] += 1
+        self._provenance.update(number, span, memory)
+        added = {key: completion.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
+        self.usage = Usage(
+            calls=self.usage.calls + 1,
+            **{key: getattr(self.usage, key) + value for key, value in added.items()},
+        )
+
+    @property
+    def origins(self) -> tuple[LineOrigin, ...]:
+        return self._provenance.origins
+
+
+def sources(origins: Iterable[LineOrigin], text: Locator) -> tuple[Source, ...]:
+    """Memory lines with the place they were read at."""
+    return tuple(
+        Source(
+            line=origin.line,
+            turn=origin.turn,
+            start=origin.span.start if origin.span else None,
+            end=origin.span.end if origin.span else None,
+            place=str(text.locate(origin.span.start)) if origin.span else "",
+        )
+        for origin in origins
+    )
+
+
+def evidence(answer: str, origins: Iterable[LineOrigin], text: Locator) -> tuple[Evidence, ...]:
+    """Looks for the answer, or each item of a listed one, in the text that the memory lines were written from.
+
+    Spans of lines that hold the words come first. Words that stand in no such span give no entry: the model may have put
+    it in its own words, or made it up. Case is ignored.
+    """
+    known = [origin for origin in origins if origin.span is not None]
+    return tuple(found for item in _items(answer, known, text) for found in _find(item, known, text))
+
+
+def _items(answer: str, origins: list[LineOrigin], text: Locator) -> Iterator[str]:
+    whole = answer.strip().rstrip(".")
+    if next(_find(whole, origins, text), None) is not None:
+        yield whole
+        return
+    pieces = [piece.strip() for piece in whole.replace(";", ",").replace("\n", ",").split(",")]
+    yield from dict.fromkeys(piece for piece in pieces if piece)
+
+
+def _find(item: str, origins: list[LineOrigin], text: Locator) -> Iterator[Evidence]:
+    """The first span in which the item stands, as at most one entry."""
+    if len(item) < _SHORTEST_SEARCHED:
+        return
+    sought = re.compile(re.escape(item), re.IGNORECASE)
+    for origin in sorted(origins, key=lambda origin: sought.search(origin.line) is None):
+        assert origin.span is not None
+        content = text.read(origin.span.start, origin.span.end)
+        if match := sought.search(content):
+            offset = origin.span.start + match.start()
+            quote = _quote(content, match.start(), len(match.group()))
+            yield Evidence(text=item, turn=origin.turn, offset=offset, place=str(text.locate(offset)), quote=quote)
+            return
+
+
+def _quote(content: str, place: int, length: int) -> str:
+    """The words around, on one line, cut at white space."""
+    start, end = max(0, place - _QUOTE_CHARS), min(len(content), place + length + _QUOTE_CHARS)
+    before, after = content[start:place], content[place + length : end]
+    if start > 0:
+        before = "…" + before.partition(" ")[2]
+    if end < len(content):
+        after = after.rpartition(" ")[0] + "…"
+    return " ".join((before + content[place : place + length] + after).split())

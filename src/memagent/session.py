@@ -1,0 +1,217 @@
+"""One document, one model, any number of questions: plans readings, runs them, keeps the journal, and resumes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from memagent.core import Chunk, Completion, Plan, State, state_from_json
+from memagent.documents import Document
+from memagent.driver import Transcript, TurnRecord, arun, run
+from memagent.errors import JournalError, MemagentError
+from memagent.journal import Journal, TurnEntry
+from memagent.models.open import OpenModel
+from memagent.result import Ledger, Reading, evidence, sources
+from memagent.settings import Settings, make_plan
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """One reading under way: its plan, how far it is, and what it has cost. Handed to whoever watches."""
+
+    plan: Plan
+    id: str | None = None
+    state: State = field(default_factory=State)
+    ledger: Ledger = field(default_factory=Ledger)
+    tokens_read: int = 0
+
+    @property
+    def turns_left(self) -> int:
+        """Turns still to come, unless one is asked again or a chunk is split."""
+        return 0 if self.state.finished else len(self.plan.chunks) - self.state.chunk + 1
+
+    def add(self, record: TurnRecord) -> None:
+        """Takes in a finished turn."""
+        self.move(record.state)
+        self.ledger.add(record.number, record.span, record.outcome, record.memory, _costs(record.completion))
+
+    def move(self, state: State) -> None:
+        """Takes up another state of the same reading."""
+        self.tokens_read += sum(chunk.tokens for chunk in self.plan.chunks[self.state.chunk : state.chunk])
+        self.state = state
+
+
+Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
+
+
+class Session:
+    """Reads `document` with an opened model under `settings`. With a journal, every turn is durable before the next.
+
+    `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        opened: OpenModel,
+        settings: Settings,
+        journal: Journal | None = None,
+        *,
+        paths: Sequence[str] = (),
+        encoding: str | None = None,
+    ) -> None:
+        self.document = document
+        self.opened = opened
+        self.settings = settings
+        self.journal = journal
+        self.paths = list(paths)
+        self.encoding = encoding
+        self._chunks: tuple[Chunk, ...] | None = None
+
+    def plan(self, question: str) -> Plan:
+        """The plan for a question. The document is cut once for all questions. Raises ConfigError."""
+        plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
+        if not self.settings.direct:
+            self._chunks = plan.chunks
+        return plan
+
+    def start(self, questions: Sequence[str]) -> list[Progress]:
+        """Plans a reading for every question and enters them in the journal. Nothing is asked of the model yet."""
+        plans = [self.plan(question) for question in questions]
+        return [Progress(plan=plan, id=self._enter(plan)) for plan in plans]
+
+    def resume(self, id: str) -> Progress:
+        """Takes up a reading from the journal where it stands.
+
+        Raises JournalError if document or settings are not those it was begun with, naming what differs, or if another
+        process is at it.
+        """
+        assert self.journal is not None
+        record = self.journal.show(id)
+        plan = self.plan(record.question)
+        # A file may have moved; its text may not have changed.
+        document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
+        self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
+        self.journal.claim(record.id)
+        return restore(self.journal, record.id, plan)
+
+    def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
+        """Runs readings to their end. One that fails yields a Reading with its `error`; the others go on."""
+        began = time.monotonic()
+        plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
+        observer = self._observer(readings, watcher)
+        results = run(plans, self.opened.engine, states=states, observer=observer)
+        return self._finish(readings, results, time.monotonic() - began)
+
+    async def arun(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
+        """As `run`, without blocking the event loop."""
+        began = time.monotonic()
+        plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
+        observer = self._observer(readings, watcher)
+        results = await arun(plans, self.opened.engine, states=states, observer=observer)
+        return self._finish(readings, results, time.monotonic() - began)
+
+    def _enter(self, plan: Plan) -> str | None:
+        if self.journal is None:
+            return None
+        return self.journal.start(
+            question=plan.question,
+            settings=self.settings.to_json(),
+            document={**describe(self.document), "tokens": plan.tokens, "paths": self.paths, "encoding": self.encoding},
+            plan_digest=plan.digest(),
+            planned=plan.turns,
+        )
+
+    def _observer(
+        self, readings: Sequence[Progress], watcher: Watcher | None
+    ) -> Callable[[Sequence[tuple[int, TurnRecord]]], None]:
+        def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
+            if self.journal is not None:
+                self.journal.append_many((str(readings[index].id), _entry(record)) for index, record in step)
+            for index, record in step:
+                readings[index].add(record)
+            if watcher is not None:
+                watcher([readings[index] for index, _ in step])
+
+        return observe
+
+    def _finish(
+        self, readings: Sequence[Progress], results: Sequence[Transcript | MemagentError], seconds: float
+    ) -> list[Reading]:
+        return [self._result(reading, result, seconds) for reading, result in zip(readings, results, strict=True)]
+
+    def _result(self, reading: Progress, result: Transcript | MemagentError, seconds: float) -> Reading:
+        error = str(result) if isinstance(result, MemagentError) else None
+        if error is None and not reading.state.answer:
+            error = "the model gave an empty answer"
+        if self.journal is not None and reading.id is not None:
+            if error is None:
+                self.journal.finish(reading.id, reading.state.answer or "", seconds)
+            else:
+                self.journal.fail(reading.id, error)
+        answer, ledger = reading.state.answer or "", reading.ledger
+        return Reading(
+            question=reading.plan.question,
+            answer=answer,
+            memory=reading.state.memory,
+            id=reading.id,
+            error=error,
+            turns=ledger.turns,
+            outcomes=dict(ledger.outcomes),
+            usage=ledger.usage,
+            provenance=sources(ledger.origins, self.document),
+            evidence=evidence(answer, ledger.origins, self.document),
+            document={**describe(self.document), "tokens": reading.plan.tokens},
+            model=self.settings.identity,
+            seconds=seconds,
+        )
+
+
+def restore(journal: Journal, id: str, plan: Plan) -> Progress:
+    """A reading as the journal has it: state, costs and origins of its memory, from its stored turns, streamed."""
+    reading = Progress(plan=plan, id=id)
+    for entry in journal.turns(id):
+        span = None
+        if entry.span_start is not None and entry.span_end is not None:
+            span = Chunk(start=entry.span_start, end=entry.span_end, tokens=0).span
+        reading.ledger.add(entry.number, span, entry.outcome, entry.memory, entry.completion)
+    state = journal.last_state(id)
+    if state is not None:
+        reading.move(state_from_json(state))
+    if reading.state.finished and not reading.state.answer:
+        raise JournalError(f"reading {id} ended with an empty answer; there is nothing to resume: ask again")
+    return reading
+
+
+def describe(document: Document) -> dict[str, Any]:
+    """What identifies a document and says where it came from. JSON-ready."""
+    return {
+        "digest": document.digest,
+        "characters": len(document),
+        "files": [{"name": file.name, "kind": file.kind, "bytes": file.bytes} for file in document.files],
+    }
+
+
+def _entry(record: TurnRecord) -> TurnEntry:
+    return TurnEntry(
+        number=record.number,
+        kind=record.kind,
+        outcome=record.outcome,
+        span_start=record.span.start if record.span else None,
+        span_end=record.span.end if record.span else None,
+        memory=record.memory,
+        completion={
+            "text": record.completion.text,
+            "finish": record.completion.finish,
+            "reasoning": record.completion.reasoning,
+            **_costs(record.completion),
+        },
+        state=record.state.to_json(),
+    )
+
+
+def _costs(completion: Completion) -> Mapping[str, Any]:
+    values = asdict(completion)
+    return {key: values[key] for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
