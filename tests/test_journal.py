@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import os
 import random
@@ -55,10 +56,21 @@ def journal(path: Path) -> Iterator[Journal]:
         yield journal
 
 
+# What the processes started here need of this file; importing all of it would cost each of them half a second.
+CHILD = f"""
+import itertools, sys
+from pathlib import Path
+from typing import Any
+from memagent.errors import JournalError
+from memagent.journal import Journal, TurnEntry
+START = {START!r}
+{inspect.getsource(turn)}
+"""
+
+
 def spawn(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
-    """A second process that has `turn`, `START` and `Journal` at hand."""
-    head = "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_journal import *\n"
-    command = [sys.executable, "-c", head + code, str(Path(__file__).parent), *map(str, arguments)]
+    """Runs `code` in a second process; it has `turn`, `START` and `Journal` at hand."""
+    command = [sys.executable, "-c", CHILD + code, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -189,8 +201,8 @@ def test_a_journal_does_not_cross_a_fork(journal: Journal, monkeypatch: pytest.M
 
 
 APPENDING = """
-with Journal.open(sys.argv[2]) as journal:
-    id = journal.claim(sys.argv[3]).id
+with Journal.open(sys.argv[1]) as journal:
+    id = journal.claim(sys.argv[2]).id
     number = journal.show(id).turns
     print("from", number, flush=True)
     while True:
@@ -225,7 +237,7 @@ def test_no_acknowledged_turn_is_lost_when_the_process_is_killed(path: Path) -> 
 
 
 BATCHES = """
-with Journal.open(sys.argv[2]) as journal:
+with Journal.open(sys.argv[1]) as journal:
     ids = [journal.start(**START) for _ in range(8)]
     number = 0
     while True:
@@ -249,9 +261,8 @@ def test_a_killed_batch_leaves_its_readings_in_step(path: Path) -> None:
 
 
 OPENING = """
-import itertools
 for number in itertools.count():
-    Journal.open(Path(sys.argv[2]) / str(number) / "journal.sqlite3")
+    Journal.open(Path(sys.argv[1]) / str(number) / "journal.sqlite3")
     print(number, flush=True)
 """
 
@@ -299,7 +310,7 @@ def test_every_commit_is_synchronised(journal: Journal) -> None:
 
 
 OWN_READING = """
-with Journal.open(sys.argv[2]) as journal:
+with Journal.open(sys.argv[1]) as journal:
     id = journal.start(**START)
     print(id, flush=True)
     for number in range(60):
@@ -321,7 +332,7 @@ def test_processes_write_one_journal_at_the_same_time(path: Path) -> None:
 
 
 HOLDING = """
-journal = Journal.open(sys.argv[2])
+journal = Journal.open(sys.argv[1])
 print(journal.start(**START), flush=True)
 sys.stdin.read()
 """
@@ -347,12 +358,12 @@ def test_a_reading_is_held_by_one_process_until_that_dies(journal: Journal, path
 
 
 CLAIMING = """
-journal = Journal.open(sys.argv[2])
+journal = Journal.open(sys.argv[1])
 print("ready", flush=True)
-while not Path(sys.argv[4]).exists():
+while not Path(sys.argv[3]).exists():
     pass
 try:
-    print(journal.claim(sys.argv[3]).status, flush=True)
+    print(journal.claim(sys.argv[2]).status, flush=True)
 except JournalError:
     print("refused", flush=True)
 sys.stdin.read()

@@ -15,9 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-import platformdirs
-
 from memagent.errors import JournalError
+from memagent.home import data_folder
 from memagent.journal.database import connect, explained, transaction
 from memagent.journal.owners import Owner
 from memagent.journal.redaction import redact, strip_urls
@@ -47,10 +46,8 @@ _SELECT_READINGS = """
 
 
 def default_path() -> Path:
-    """`journal.sqlite3` in the folder MEMAGENT_HOME names, or else in the user's data folder."""
-    home = os.environ.get("MEMAGENT_HOME")
-    folder = Path(home).expanduser() if home else platformdirs.user_data_path("memagent", appauthor=False)
-    return folder / "journal.sqlite3"
+    """`journal.sqlite3` in the user's data folder, which MEMAGENT_HOME overrides."""
+    return data_folder() / "journal.sqlite3"
 
 
 class Journal:
