@@ -12,7 +12,8 @@ Why it is built this way:
   a writer that lost its reading is refused rather than obeyed; finding out whether an owner still lives is only needed to
   decide who may take over, never to keep the data right.
 - **Nothing twice, nothing secret.** Prompts are not stored (the plan rebuilds them). Text equal to the memory is stored
-  once: a turn takes 0.3 kB and its memory. Settings with a key or a password in them are refused before anything is written.
+  once: a turn takes 0.4 kB and its memory. Settings with a key or a password in them are refused before anything is
+  written.
 - **Any text.** NUL and lone surrogates come back as they went in.
 
 Several processes may share one file on one machine. SQLite's write-ahead log needs shared memory, so machines cannot
