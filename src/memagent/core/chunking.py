@@ -96,8 +96,7 @@ def _fit(block: str, start: int, cut: int, tokenizer: Tokenizer, limit: int) -> 
     """Moves `cut` back until block[start:cut], tokenized on its own, holds at most `limit` tokens."""
     while (tokens := tokenizer.count(block[start:cut])) > limit:
         ends = tokenizer.ends(block[start:cut])
-        shorter = _whole_character(block, start, start + ends[limit - 1])
-        cut = shorter if shorter < cut else cut - 1
+        cut = _whole_character(block, start, min(start + ends[limit - 1], cut - 1))
         if cut <= start:
             raise ConfigError(f"one character needs more than {limit} tokens of {tokenizer.name}: use larger chunks")
     return cut, tokens

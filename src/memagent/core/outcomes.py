@@ -37,22 +37,18 @@ _THINK_CLOSE = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNOREC
 _BOXED = re.compile(r"\\boxed\s*\{")
 _SENTENCE = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)|\n")
 
-_NOTHING = r"(?:no (?:\w+ ){0,3}(?:change|changes|update|updates|information|content|facts?)|nothing)"
-_NO_CHANGE = re.compile(
-    r"(?:the |my |this |previous |current |updated |new )*"
-    r"(?:"
-    r"no (?:further |new |relevant )*(?:change|changes|update|updates)(?: \w+){0,6}"
-    r"|nothing (?:new |has |was |relevant |in this \w+ )*(?:changed|changes|to add|to update|added|new)(?: \w+){0,4}"
-    r"|unchanged|same as (?:before|above|previous)(?: \w+){0,2}"
-    r"|memory (?:remains|is|stays|was) (?:the same|unchanged|not (?:changed|updated))(?: \w+){0,6}"
-    r"|(?:the |this )?(?:section|chunk|text|passage|article) (?:contains|has|provides|adds|does not contain)"
-    r" (?:no|any|nothing)(?: \w+){0,8}"
-    r"|keep (?:the )?(?:previous |current )?memory(?: \w+){0,4}"
-    rf"|{_NOTHING} (?:new|relevant|needs?|is|was|found)(?: \w+){{0,6}}"
-    r")",
-    re.IGNORECASE,
+# A reply in none but these words, one of the negative and one of the topical among them, says that nothing changed.
+_NEGATIVE = frozenset("no not nothing unchanged same keep keeping none".split())
+_TOPICAL = frozenset(
+    "change changes changed unchanged update updates updated information info details facts memory nothing".split()
 )
-_NO_CHANGE_CHARS = 240
+_FILLING = frozenset(
+    "the my this that it there i a any all so and as at to in from for of here above before is are was were has have been"
+    " be do does need needs needed required necessary remain remains stay stays new relevant further additional useful"
+    " helpful previous current existing old section chunk text passage article document part contain contains provide"
+    " provides provided found add adds added question problem content".split()
+)
+_WORD = re.compile(r"[^\W_]+")
 
 
 def reply_text(completion: Completion, shown: str) -> str:
@@ -73,12 +69,10 @@ def reply_text(completion: Completion, shown: str) -> str:
 
 
 def says_no_change(reply: str) -> bool:
-    """True if every sentence of a short reply only says that nothing changed (English)."""
-    if len(reply) > _NO_CHANGE_CHARS:
-        return False
-    sentences = [part.strip(" \t*_\"'()[]-:,;") for part in re.split(r"[.!?;\n]+", reply)]
-    sentences = [part for part in sentences if part]
-    return bool(sentences) and all(_NO_CHANGE.fullmatch(part) for part in sentences)
+    """True if the reply says that nothing changed, and nothing else (English)."""
+    words = {word.lower() for word in _WORD.findall(reply)}
+    known = _NEGATIVE | _TOPICAL | _FILLING
+    return bool(words & _NEGATIVE) and bool(words & _TOPICAL) and words <= known
 
 
 def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Tokenizer) -> bool:

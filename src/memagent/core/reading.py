@@ -211,12 +211,10 @@ def current_span(plan: Plan, state: State) -> Span | None:
 
 
 def _pieces(plan: Plan, state: State) -> tuple[Span, ...]:
-    """What is left of the current planned chunk, no piece longer than the limit."""
-    if state.pending:
-        return state.pending
+    """What is left of the current planned chunk; its first piece is no longer than the limit."""
     if state.chunk >= len(plan.chunks):
         return ()
-    pieces = [plan.chunks[state.chunk].span]
+    pieces = list(state.pending) or [plan.chunks[state.chunk].span]
     while state.limit is not None and len(pieces[0]) > state.limit:
         halves = split(plan.text, pieces[0])
         if halves is None:
@@ -231,12 +229,12 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
         if careful and not state.retry:
             return _retry(state, "retry_empty")
         return _next_span(plan, state, state.memory if careful else "", "empty")
+    if careful and says_no_change(reply):
+        return _next_span(plan, state, state.memory, "unchanged")
     if over_budget(reply, completion, plan.budgets.memory, plan.tokenizer):
         if careful and not state.retry:
             return _retry(state, "retry_long")
         return _next_span(plan, state, fit(reply, plan.budgets.memory, plan.tokenizer, careful), "fitted")
-    if careful and says_no_change(reply):
-        return _next_span(plan, state, state.memory, "unchanged")
     return _next_span(plan, state, reply, "kept")
 
 

@@ -1,0 +1,95 @@
+"""Laws of chunking: the chunks joined are the document; none is over its budget; no character is split."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memagent.core.chunking import MIN_CHUNK_TOKENS, chunk, split
+from memagent.core.types import Span
+from memagent.errors import ConfigError
+from memagent.models.tokenizers import ByteTokenizer
+from tests.helpers import StringText, WordTokenizer
+
+TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=600) | st.text(
+    alphabet="ab .\n\r\t。é\u0301👩\u200d🔬\ufe0f🇫", max_size=600
+)
+TOKENIZERS = st.sampled_from([ByteTokenizer(), WordTokenizer()])
+
+
+def cut(text: str, tokenizer=None, limit=MIN_CHUNK_TOKENS):
+    return list(chunk(StringText(text), tokenizer or ByteTokenizer(), limit))
+
+
+@given(TEXTS, TOKENIZERS, st.integers(MIN_CHUNK_TOKENS, 80))
+@settings(max_examples=300, deadline=None)
+def test_chunks_rejoin_and_respect_the_limit(text, tokenizer, limit):
+    chunks = cut(text, tokenizer, limit)
+    assert "".join(text[one.start : one.end] for one in chunks) == text
+    assert all(one.start < one.end for one in chunks)
+    for one in chunks:
+        assert one.tokens == tokenizer.count(text[one.start : one.end]) <= limit
+
+
+@given(TEXTS)
+@settings(max_examples=150, deadline=None)
+def test_a_split_halves_without_loss(text):
+    halves = split(StringText(text), Span(start=0, end=len(text)))
+    if len(text) < 2:
+        assert halves is None
+    else:
+        first, second = halves
+        assert text[first.start : first.end] + text[second.start : second.end] == text
+        assert len(first) > 0
+        assert len(second) > 0
+
+
+def test_blocks_do_not_show_in_the_chunks(monkeypatch):
+    text = "".join(f"Sentence number {n} is here. " for n in range(4000))
+    whole = cut(text, WordTokenizer(), 50)
+    monkeypatch.setattr("memagent.core.chunking._BLOCK_CHARS", 3000)
+    assert cut(text, WordTokenizer(), 50) == whole
+
+
+def test_memory_is_bounded_by_a_block():
+    text = StringText("word " * 200_000)
+    list(chunk(text, WordTokenizer(), 100))
+    assert text.longest_read <= 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("text", "border"),
+    [
+        ("one two three four five. six seven eight nine ten eleven twelve thirteen fourteen fifteen. sixteen more", ". "),
+        ("a b c d e f g h i j k l m n\n\no p q r s t u v w x y z", "\n\n"),
+    ],
+)
+def test_cuts_prefer_where_a_reader_would_pause(text, border):
+    first = cut(text, WordTokenizer(), 16)[0]
+    assert text[: first.end].endswith(border)
+
+
+def test_far_borders_are_not_worth_a_short_chunk():
+    text = "end. " + "x" * 500
+    assert cut(text, limit=100)[0].end == 100
+
+
+def test_joined_characters_stay_together():
+    family = "👩\u200d🔬"
+    text = "a" * 60 + family * 30
+    for one in cut(text, limit=32)[:-1]:
+        after = text[one.end]
+        assert after not in "\u200d🔬"
+        assert not unicodedata.combining(after)
+
+
+def test_a_limit_too_small_is_refused_with_the_least():
+    with pytest.raises(ConfigError, match="15 tokens is too small: use at least 16"):
+        cut("text", limit=15)
+
+
+def test_an_empty_text_has_no_chunks():
+    assert cut("") == []

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from memagent.core import Profile, budgets_for, check_budgets, profile_from_mapping, provenance, template_tokens
+from memagent.core.types import Span
+from memagent.errors import ConfigError
+from memagent.models.tokenizers import ByteTokenizer
+from memagent.profiles import load_profile
+
+GOOD = {"name": "p", "empty_memory": "-", "update": "{question}{memory}{chunk}", "answer": "{question}{memory}"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"update": "{question}{memory}"}, r"'update': the field \{chunk\} is missing"),
+        ({"answer": "{question}{memory}{chunk}"}, r"'answer': unknown field \{chunk\}"),
+        ({"update": "{question}{memory}{chunk!r}"}, "take no format or conversion"),
+        ({"update": "{question}{memory}{chunk"}, "a literal brace is written twice"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+        ({"version": "1"}, "'version' must be a int"),
+        ({"answer_format": "xml"}, "answer_format is 'xml'"),
+    ],
+)
+def test_a_bad_profile_is_refused_by_name(change, message):
+    with pytest.raises(ConfigError, match=message):
+        profile_from_mapping({**GOOD, **change}, "file.toml")
+
+
+def test_a_missing_key_is_named():
+    with pytest.raises(ConfigError, match=r"file\.toml: a profile needs 'answer'"):
+        profile_from_mapping({key: GOOD[key] for key in ("name", "empty_memory", "update")}, "file.toml")
+
+
+def test_a_doubled_brace_is_a_brace():
+    profile = profile_from_mapping({**GOOD, "answer": r"{question}{memory}\boxed{{}}"}, "f")
+    assert profile.render("answer", question="q", memory="m") == r"qm\boxed{}"
+
+
+@pytest.mark.parametrize("window", [None, 512, 1024, 2048, 4096, 8192, 32768, 131072])
+@pytest.mark.parametrize("name", ["default", "compact"])
+def test_default_budgets_fit_the_window_they_are_made_for(window, name):
+    template = template_tokens(load_profile("compact"), ByteTokenizer(), 10)
+    budgets = budgets_for(window, template)
+    check_budgets(budgets, template, window)
+    assert budgets.chunk >= budgets.memory
+    assert budgets.chunk <= 5000
+
+
+def test_a_hopeless_window_is_refused():
+    with pytest.raises(ConfigError, match="window of 120 tokens is too small"):
+        budgets_for(120, 90)
+
+
+def test_provenance_counts_from_the_last_unbroken_presence():
+    spans = [Span(start=n, end=n + 1) for n in range(4)]
+    memories = ["a", "a\nb", "b", "a\nb\nb"]
+    origins = provenance((n, spans[n], memory) for n, memory in enumerate(memories))
+    assert [(one.line, one.turn, one.span) for one in origins] == [("a", 3, spans[3]), ("b", 1, spans[1])]
+
+
+def test_fields_are_filled_in_one_pass():
+    profile = Profile(**GOOD)
+    assert (
+        profile.render("update", question="{memory}", memory="{chunk}", chunk="{question}") == "{memory}{chunk}{question}"
+    )

@@ -1,0 +1,331 @@
+"""The state machine: what is asked, in which order, and what each kind of reply does to the memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memagent.core import (
+    Budgets,
+    Completion,
+    Profile,
+    Sampling,
+    State,
+    advance,
+    next_turn,
+    plan_reading,
+    split_chunk,
+    state_from_json,
+)
+from memagent.core.reading import current_span
+from memagent.errors import ConfigError, ContextTooLongError
+from memagent.models.tokenizers import ByteTokenizer
+from tests.helpers import StringText, WordTokenizer
+
+PROFILE = Profile(
+    name="test",
+    empty_memory="none",
+    update="Q {question} M {memory} C {chunk}",
+    answer="Q {question} M {memory} A",
+    direct="Q {question} D {document} A",
+    retry=" again {limit}",
+)
+BUDGETS = Budgets(question=20, chunk=16, memory=10, answer=8)
+DOCUMENT = " ".join(f"w{n}" for n in range(40))
+
+
+def plan(text=DOCUMENT, **options):
+    given = {"tokenizer": WordTokenizer(), "profile": PROFILE, "budgets": BUDGETS, **options}
+    return plan_reading(StringText(text), "why?", **given)
+
+
+def reply(text, **values):
+    return Completion(text=text, **values)
+
+
+def after(a_plan, *replies):
+    state = State()
+    for one in replies:
+        state = advance(a_plan, state, one if isinstance(one, Completion) else reply(one))
+    return state
+
+
+def test_each_turn_shows_question_memory_and_chunk_and_the_answer_shows_no_document():
+    a_plan = plan()
+    assert len(a_plan.chunks) == 3
+    first = next_turn(a_plan, State())
+    assert first.user == "Q why? M none C " + DOCUMENT[: a_plan.chunks[0].end]
+    assert first.max_tokens == BUDGETS.memory
+    assert first.kind == "update"
+    second = next_turn(a_plan, after(a_plan, "m1"))
+    assert "M m1 C" in second.user
+    assert "w0" not in second.user
+    last = next_turn(a_plan, after(a_plan, "m1", "m2", "m3"))
+    assert (last.kind, last.user, last.max_tokens, last.span) == ("answer", "Q why? M m3 A", BUDGETS.answer, None)
+    done = after(a_plan, "m1", "m2", "m3", "because")
+    assert done.answer == "because"
+    assert next_turn(a_plan, done) is None
+
+
+def test_a_finished_reading_takes_no_more():
+    a_plan = plan()
+    with pytest.raises(ValueError, match="finished"):
+        advance(a_plan, after(a_plan, "a", "b", "c", "d"), reply("e"))
+
+
+def test_braces_in_question_memory_and_document_are_text():
+    a_plan = plan_reading(
+        StringText("{memory} {0} {{x}}"), "{chunk}?", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS
+    )
+    state = State(memory="{question}")
+    assert next_turn(a_plan, state).user == "Q {chunk}? M {question} C {memory} {0} {{x}}"
+
+
+# Outcomes: one documented rule each.
+
+LONG = " ".join(f"m{n}" for n in range(14))
+
+
+def test_too_long_a_memory_is_asked_again_then_cut_at_a_sentence():
+    a_plan = plan()
+    state = after(a_plan, LONG)
+    assert (state.outcome, state.retry, state.memory) == ("retry_long", True, "")
+    turn = next_turn(a_plan, state)
+    assert turn.user.endswith(" again 10")
+    assert turn.span == current_span(a_plan, State())
+    state = advance(a_plan, state, reply("a b c d e f. g h i j k l m"))
+    assert (state.outcome, state.memory, state.chunk, state.retry) == ("fitted", "a b c d e f.", 1, False)
+
+
+def test_a_shorter_second_try_is_kept():
+    assert after(plan(), LONG, "short").memory == "short"
+
+
+def test_a_reply_cut_at_the_length_limit_is_too_long_whatever_it_holds():
+    assert after(plan(), reply("short", finish="length")).outcome == "retry_long"
+
+
+def test_paper_rules_keep_what_fits_at_once():
+    state = after(plan(rules="paper"), LONG)
+    assert state.memory == " ".join(f"m{n}" for n in range(10))
+    assert (state.outcome, state.chunk) == ("fitted", 1)
+
+
+@pytest.mark.parametrize("empty", ["", "  \n", "<think>only thoughts</think>", "<think>never closed"])
+def test_an_empty_reply_is_asked_again_then_the_memory_stays(empty):
+    state = after(plan(), "m1", empty)
+    assert (state.outcome, state.memory) == ("retry_empty", "m1")
+    state = advance(plan(), state, reply(empty))
+    assert (state.outcome, state.memory, state.chunk) == ("empty", "m1", 2)
+
+
+def test_paper_rules_let_an_empty_reply_wipe_the_memory():
+    assert after(plan(rules="paper"), "m1", "").memory == ""
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "No change.",
+        "The memory remains unchanged.",
+        "No new information.",
+        "Nothing new to add.",
+        "No updates needed",
+        "(no changes)",
+        "No relevant information found in this section. The previous memory remains unchanged.",
+        "The section contains no relevant information.",
+    ],
+)
+def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
+    state = after(plan(), "m1", prose)
+    assert (state.outcome, state.memory, state.chunk) == ("unchanged", "m1", 2)
+    assert after(plan(rules="paper"), "m1", prose).memory == prose
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        "The code is 12. No change in the price.",
+        "Nothing is known about Ishmael but his name.",
+        "nothing yet",
+        "amber-falcon: not yet",
+        "No. 5 changed hands.",
+        "No new king was crowned in 1820 and the update of the law failed",
+    ],
+)
+def test_memories_that_merely_sound_like_it_are_kept(memory):
+    assert after(plan(budgets=Budgets(question=20, chunk=16, memory=30)), "m1", memory).memory == memory
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>a plan</think>m", "<thinking>\na</thinking>\n\nm", "ends here</think>m", " <THINK>x</THINK> m "]
+)
+def test_reasoning_before_the_reply_never_enters_memory_or_answer(text):
+    assert after(plan(), text).memory == "m"
+    assert after(plan(), "a", "b", "c", text).answer == "m"
+
+
+def test_reasoning_in_a_field_of_its_own_stays_out():
+    assert after(plan(), reply("m", reasoning="secret plan")).memory == "m"
+
+
+def test_a_closing_tag_quoted_from_the_document_cuts_nothing():
+    a_plan = plan("the tag </think> stands in the text")
+    assert after(a_plan, "key 1; the tag </think> stands").memory == "key 1; the tag </think> stands"
+
+
+def test_an_empty_answer_is_asked_again_and_then_recorded_as_empty():
+    state = after(plan(), "a", "b", "c", "")
+    assert (state.answer, state.outcome) == (None, "retry_empty")
+    assert next_turn(plan(), state).user.endswith("again 8")
+    state = advance(plan(), state, reply(""))
+    assert (state.answer, state.outcome) == ("", "empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"So \boxed{a} or rather \boxed{{x} y}.", "{x} y"),
+        (r"\boxed{\text{Paris}}", r"\text{Paris}"),
+        ("Paris", "Paris"),
+        (r"half \boxed{open", r"half \boxed{open"),
+    ],
+)
+def test_a_boxed_answer_is_the_last_one(text, answer):
+    boxed = Profile(name="b", empty_memory="-", update=PROFILE.update, answer=PROFILE.answer, answer_format="boxed")
+    assert after(plan(profile=boxed), "a", "b", "c", text).answer == answer
+
+
+# A window that turns out smaller than said.
+
+
+def test_a_chunk_that_does_not_fit_is_read_in_halves_and_later_ones_in_pieces_as_small():
+    a_plan = plan()
+    state = split_chunk(a_plan, State())
+    shown = []
+    while (turn := next_turn(a_plan, state)).kind == "update":
+        shown.append(DOCUMENT[turn.span.start : turn.span.end])
+        state = advance(a_plan, state, reply(f"m{len(shown)}"))
+    assert "".join(shown) == DOCUMENT
+    assert max(map(len, shown)) <= state.limit
+    assert state.memory == f"m{len(shown)}"
+
+
+def test_what_cannot_be_halved_ends_the_reading():
+    a_plan = plan()
+    with pytest.raises(ContextTooLongError, match="question and the memory"):
+        split_chunk(a_plan, after(a_plan, "a", "b", "c"))
+    state = State()
+    while len(current_span(a_plan, state)) > 1:
+        state = split_chunk(a_plan, state)
+    with pytest.raises(ContextTooLongError, match="one character"):
+        split_chunk(a_plan, state)
+
+
+# States.
+
+REPLIES = st.lists(
+    st.sampled_from(["m", "a b", "", LONG, "No change.", "<think>x</think>y", "split"]), min_size=1, max_size=40
+)
+
+
+@given(REPLIES, st.integers(0, 20), st.sampled_from(["careful", "paper"]))
+@settings(max_examples=200, deadline=None)
+def test_a_reading_stopped_anywhere_and_taken_up_from_json_ends_the_same(replies, stop, rules):
+    a_plan = plan(rules=rules, sampling=Sampling(temperature=1.0, seed=3))
+
+    def run(interrupted):
+        state, turns = State(), []
+        for number, text in enumerate(replies):
+            if interrupted and number == stop:
+                state = state_from_json(json.loads(json.dumps(state.to_json())))
+            if state.finished:
+                break
+            turns.append(next_turn(a_plan, state))
+            if text == "split" and turns[-1].kind == "update" and len(turns[-1].span) > 1:
+                state = split_chunk(a_plan, state)
+            else:
+                state = advance(a_plan, state, reply(text))
+        return state, turns
+
+    assert run(True) == run(False)
+
+
+@given(REPLIES)
+@settings(max_examples=100, deadline=None)
+def test_the_memory_never_exceeds_its_budget(replies):
+    a_plan, state = plan(), State()
+    for text in replies:
+        if state.finished:
+            break
+        state = advance(a_plan, state, reply(text))
+        assert a_plan.tokenizer.count(state.memory) <= BUDGETS.memory
+
+
+def test_a_state_of_another_shape_is_refused():
+    with pytest.raises(ConfigError, match="not a reading state"):
+        state_from_json({"turn": 1})
+
+
+def test_turns_draw_from_different_seeds():
+    a_plan = plan(sampling=Sampling(temperature=1.0, seed=1))
+    assert next_turn(a_plan, State()).sampling.seed != next_turn(a_plan, after(a_plan, "m")).sampling.seed
+
+
+# Plans and budgets.
+
+
+def test_the_digest_changes_with_whatever_changes_the_turns():
+    base = plan().digest()
+    assert plan().digest() == base
+    for other in (
+        plan(rules="paper"),
+        plan(sampling=Sampling(temperature=0.5)),
+        plan(budgets=Budgets(question=20, chunk=20, memory=10, answer=8)),
+        plan(DOCUMENT + " more"),
+        plan(direct=True),
+    ):
+        assert other.digest() != base
+
+
+def test_budgets_over_the_window_are_refused_with_the_sum_and_the_way_out():
+    with pytest.raises(ConfigError, match=r"window of 60 tokens: .* = \d+; lower the"):
+        plan(window=60)
+    plan(window=100)
+
+
+def test_a_question_over_its_budget_is_refused():
+    with pytest.raises(ConfigError, match="30 tokens, the question budget is 20"):
+        plan_reading(StringText("x"), "why " * 30, tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
+
+
+def test_an_empty_question_is_refused():
+    with pytest.raises(ConfigError, match="question is empty"):
+        plan_reading(StringText("x"), " ", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
+
+
+def test_direct_shows_the_whole_document_once_if_it_fits():
+    a_plan = plan(direct=True, window=200)
+    turn = next_turn(a_plan, State())
+    assert turn.user == f"Q why? D {DOCUMENT} A"
+    assert after(a_plan, "because").answer == "because"
+    with pytest.raises(ConfigError, match="does not fit the window whole"):
+        plan(direct=True, window=40)
+
+
+def test_reasoning_has_room_of_its_own():
+    budgets = Budgets(question=20, chunk=16, memory=10, answer=8, reasoning=50)
+    assert next_turn(plan(budgets=budgets), State()).max_tokens == 60
+
+
+def test_without_an_exact_tokenizer_the_server_counts():
+    class Estimate(ByteTokenizer):
+        exact = False
+
+    a_plan = plan(tokenizer=Estimate(), budgets=Budgets(question=20, chunk=100, memory=10))
+    assert after(a_plan, reply("twelve bytes!", completion_tokens=4)).outcome == "kept"
+    assert after(a_plan, reply("twelve bytes!", completion_tokens=12)).outcome == "retry_long"
+    assert after(a_plan, reply("<think>.</think>twelve bytes!", completion_tokens=12)).outcome == "kept"

@@ -1,0 +1,160 @@
+"""The drivers: identical transcripts, whoever drives; failures stay in their reading."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+
+from memagent.core import Budgets, Completion, Sampling, State, plan_reading
+from memagent.driver import aread, arun, read, read_batch, run
+from memagent.errors import ContextTooLongError, ModelUnavailableError
+from memagent.models.scripted import ScriptedModel
+from tests.core.test_reading import PROFILE
+from tests.helpers import StringText, WordTokenizer
+
+TEXTS = ["a b c " * 9, "d " * 50, "e", "f g " * 33]
+
+
+def plans(seed=None):
+    return [
+        plan_reading(
+            StringText(text),
+            "why?",
+            tokenizer=WordTokenizer(),
+            profile=PROFILE,
+            budgets=Budgets(question=5, chunk=16, memory=6, answer=5),
+            sampling=Sampling(temperature=1.0, seed=seed) if seed is not None else None,
+        )
+        for text in TEXTS
+    ]
+
+
+def think(turn):
+    """A pure function of the turn that sometimes replies too long, empty, or finds the chunk too large."""
+    digest = hashlib.sha256(f"{turn.user}{turn.sampling.seed}".encode()).digest()
+    if turn.span and len(turn.span) > 40:
+        return ContextTooLongError("too long")
+    if digest[0] % 5 == 0:
+        return ""
+    return " ".join(digest.hex()[:6] for _ in range(digest[1] % 9))
+
+
+def scripted(lockstep=True):
+    engine = ScriptedModel(think)
+    engine.lockstep = lockstep
+    return engine
+
+
+def test_sync_async_batch_and_run_give_identical_transcripts():
+    one_by_one = [read(plan, scripted()) for plan in plans(seed=5)]
+    in_flight = [asyncio.run(aread(plan, scripted())) for plan in plans(seed=5)]
+    assert in_flight == one_by_one
+    assert read_batch(plans(seed=5), scripted()) == one_by_one
+    for lockstep in (True, False):
+        assert run(plans(seed=5), scripted(lockstep)) == one_by_one
+        assert asyncio.run(arun(plans(seed=5), scripted(lockstep))) == one_by_one
+    assert any(record.outcome == "fitted" for transcript in one_by_one for record in transcript.records)
+
+
+def test_every_reading_stopped_after_any_turn_ends_the_same():
+    for plan in plans():
+        whole = read(plan, scripted())
+        for stop, record in enumerate(whole.records):
+            resumed = read(plan, scripted(), state=record.state)
+            assert resumed.records == whole.records[stop + 1 :]
+            assert resumed.state == whole.state
+
+
+def test_permuting_a_batch_permutes_the_results():
+    results = read_batch(plans(), scripted())
+    assert read_batch(plans()[::-1], scripted()) == results[::-1]
+
+
+def test_one_failure_leaves_the_others_alone():
+    def fails_for_d(turn):
+        return ModelUnavailableError("gone") if "C d" in turn.user else "m"
+
+    for lockstep in (True, False):
+        engine = ScriptedModel(fails_for_d)
+        engine.lockstep = lockstep
+        results = run(plans(), engine)
+        assert [type(result).__name__ for result in results] == [
+            "Transcript",
+            "ModelUnavailableError",
+            "Transcript",
+            "Transcript",
+        ]
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_a_bug_is_not_a_failed_reading(lockstep):
+    engine = ScriptedModel([ZeroDivisionError()] * 4)
+    engine.lockstep = lockstep
+    with pytest.raises(ZeroDivisionError):
+        run(plans(), engine)
+
+
+def test_the_observer_hears_of_each_turn_before_the_next_is_asked():
+    plan, heard = plans()[0], []
+
+    def script(turn):
+        assert len(heard) == turn.number
+        return "m"
+
+    read(plan, ScriptedModel(script), observer=lambda step: heard.extend(record.number for _, record in step))
+    assert heard == list(range(plan.turns))
+
+
+def test_an_observer_that_fails_stops_the_reading():
+    def broken(step):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        read(plans()[0], ScriptedModel(lambda turn: "m"), observer=broken)
+
+
+def test_run_works_inside_a_running_loop():
+    async def notebook():
+        return run(plans(), scripted(lockstep=False))
+
+    assert asyncio.run(notebook()) == run(plans(), scripted())
+
+
+def test_cancelling_stops_after_the_turn_under_way():
+    async def cancelled():
+        started = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def script(turn):
+            loop.call_soon_threadsafe(started.set)
+            return "m"
+
+        engine = ScriptedModel(script)
+        task = asyncio.create_task(arun(plans() * 40, engine))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.05)
+        asked = len(engine.turns)
+        await asyncio.sleep(0.05)
+        assert len(engine.turns) == asked
+
+    asyncio.run(cancelled())
+
+
+def test_an_answer_that_does_not_fit_the_window_ends_the_reading():
+    engine = ScriptedModel(lambda turn: ContextTooLongError("no") if turn.kind == "answer" else "m")
+    with pytest.raises(ContextTooLongError, match="question and the memory"):
+        read(plans()[2], engine)
+
+
+def test_a_scripted_model_that_runs_out_says_so():
+    with pytest.raises(IndexError, match="2 replies; turn 2 asks"):
+        read(plans()[0], ScriptedModel(["a", Completion(text="b")]))
+
+
+def test_a_finished_state_is_returned_as_it_is():
+    assert read(plans()[0], ScriptedModel([]), state=State(answer="x")).answer == "x"
