@@ -38,7 +38,7 @@ def read_epub(source: Source) -> Iterator[str]:
             name=f"{source.name} ({member})", suffix=".xhtml", stream=io.BytesIO(archive.read(member)), encoding=None
         )
         markup = "".join(decode(chapter, detect(chapter, markup=True)))
-        text = "".join(html_text([_SELF_CLOSED.sub(_open_and_close, markup)], _FEATURE))
+        text = "".join(html_text(chapter, [_SELF_CLOSED.sub(_open_and_close, markup)], _FEATURE))
         if text:
             yield border + text
             border = "\n\n"

@@ -15,17 +15,18 @@ class Flow:
     def __init__(self) -> None:
         self._runs: list[str] = []
         self._gap = ""
-        self._started = False
+        self.started = False
+        """Whether there was any text yet."""
 
     def text(self, run: str) -> None:
         """Text to be kept as it is."""
         if not run:
             return
-        if self._started:
+        if self.started:
             self._runs.append(self._gap)
         self._runs.append(run)
         self._gap = ""
-        self._started = True
+        self.started = True
 
     def space(self) -> None:
         """White space that may be swallowed by a wider gap."""

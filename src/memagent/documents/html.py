@@ -1,4 +1,4 @@
-"""HTML → text, as a stream: no tree is built, so the size of a page does not matter."""
+"""HTML → text, from the events of the parser: a tree of the page, many times its size, is never built."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from memagent.documents.flow import Flow, parse
-from memagent.documents.source import optional
+from memagent.documents.source import Source, optional
 
 _SKIPPED = frozenset({"head", "script", "style", "template", "noscript"})
 _PARAGRAPHS = frozenset(
@@ -72,13 +72,18 @@ class _Target:
         """Nothing is left to do: the text went to the flow."""
 
 
-def html_text(pieces: Iterable[str], feature: str = "reading HTML files") -> Iterator[str]:
-    """The text of HTML source, piece by piece. Broken markup is read as browsers do; nothing is fetched.
+def html_text(source: Source, pieces: Iterable[str], feature: str = "reading HTML files") -> Iterator[str]:
+    """The text of HTML markup, piece by piece. Broken markup is read as browsers do; nothing is fetched.
 
-    Offsets into an HTML document count characters of this text, not of the markup.
+    Offsets into an HTML document count characters of this text, not of the markup. The parser keeps the markup in memory
+    until its end (one byte a byte), though no tree of it.
     """
     etree = optional("lxml.etree", feature)
     flow = Flow()
     # The encoding is forced because a charset declared inside belongs to the bytes before they were decoded.
     parser = etree.HTMLParser(target=_Target(flow), encoding="utf-8", huge_tree=True, no_network=True)
-    return parse(parser, flow, (piece.encode() for piece in pieces))
+    try:
+        yield from parse(parser, flow, (piece.encode() for piece in pieces))
+    except etree.XMLSyntaxError as error:
+        if flow.started:  # otherwise it says that there is no element at all, as in a page of comments
+            raise source.error(f"damaged HTML: {error}", "Save the page again from a browser") from error

@@ -65,15 +65,16 @@ def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: Bin
 
 def from_text(text: str, name: str = "text") -> Document:
     """A document of one text. Raises DocumentError when it is blank or holds a lone surrogate, which is no character."""
-    joiner = _Joiner()
+    if not text.strip():
+        raise DocumentError(f"{name}: there is nothing to read, the text is empty or blank. Give it some text")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise DocumentError(
             f"{name}: a lone surrogate at character {error.start}. Decode the text with errors='replace'"
         ) from error
-    if not joiner.add(name, "text", "utf-8", size, [text]):
-        raise DocumentError(f"{name}: there is nothing to read, the text is empty or blank. Give it some text")
+    joiner = _Joiner()
+    joiner.add(name, "text", "utf-8", size, [text])
     return Document(joiner.spool, joiner.files)
 
 
@@ -148,7 +149,7 @@ def _text_of(source: Source, kind: Kind) -> tuple[str | None, Iterator[str]]:
         return None, _READERS[kind](source)
     encoding = detect(source, markup=kind == "html")
     pieces = decode(source, encoding)
-    return encoding.name, html_text(pieces) if kind == "html" else pieces
+    return encoding.name, html_text(source, pieces) if kind == "html" else pieces
 
 
 def _blank(source: Source, kind: Kind, size: int) -> DocumentError:

@@ -98,7 +98,7 @@ def _zipped(source: Source) -> Kind:
     try:
         with zipfile.ZipFile(source.stream) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
         what = source.suffix.lstrip(".") or "zip"
         raise source.error(f"damaged or truncated {what} file", "Copy or download it again") from error
     if "META-INF/container.xml" in names:

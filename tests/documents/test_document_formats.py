@@ -9,10 +9,10 @@ from pathlib import Path
 
 import docx
 import pytest
+from document_samples import DOCX_TEXT, encrypt_pdf, rewrite_zip, write_docx, write_epub, write_pdf
 
 from memagent.documents import load
 from memagent.errors import DocumentError, MissingExtraError
-from tests.documents.samples import DOCX_TEXT, encrypt_pdf, rewrite_zip, write_docx, write_epub, write_pdf
 
 PAGES = ["The first page", "", "The third page (almost the last)".replace("(", "\\(").replace(")", "\\)"), "The end"]
 
