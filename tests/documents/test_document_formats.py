@@ -115,6 +115,13 @@ def test_encrypted_pdfs(tmp_path: Path) -> None:
     whole = write_pdf(tmp_path / "whole.pdf", PAGES)
     refused(encrypt_pdf(whole, tmp_path / "locked.pdf", "secret"), "encrypted PDF.*qpdf")
     assert text_of(encrypt_pdf(whole, tmp_path / "no-printing.pdf", "")) == text_of(whole)
+    strings = " ".join(
+        f"/{key} <{'5A' * size}>" for key, size in {"O": 48, "U": 48, "OE": 32, "UE": 32, "Perms": 16}.items()
+    )
+    filters = "/CF << /StdCF << /CFM /AESV3 /Length 32 >> >> /StmF /StdCF /StrF /StdCF"
+    aes = f"/Encrypt << /Filter /Standard /V 5 /R 6 /Length 256 /P -4 {strings} {filters} >> /Root 1 0 R"
+    (tmp_path / "aes.pdf").write_bytes(whole.read_bytes().replace(b"/Root 1 0 R", aes.encode()))
+    refused(tmp_path / "aes.pdf", "encrypted PDF.*qpdf")  # whether or not the library for AES is there
 
 
 def test_docx_paragraphs_and_tables_in_order(tmp_path: Path) -> None:

@@ -7,39 +7,38 @@ from typing import Any
 
 from memagent.documents.source import Source, optional
 
+_FEATURE = "reading PDF files"
+_UNLOCK = "Remove the password first, for example with: qpdf --password=... --decrypt in.pdf out.pdf"
+_REPRINT = "Open it in a PDF viewer and print it to a new PDF file"
+
 _END_WITHIN = 2048
 """Bytes at the end of a file among which the end marker must be; readers forgive some bytes after it."""
 
 
 def read_pdf(source: Source) -> Iterator[str]:
     """The text of each page, in order; "" for a page without any. Raises DocumentError before the first page if it can."""
-    pypdf = optional("pypdf", "reading PDF files")
-    damaged = source.error("damaged PDF", "Open it in a PDF viewer and print it to a new PDF file, or fetch it again")
+    pypdf = optional("pypdf", _FEATURE)
+    errors = optional("pypdf.errors", _FEATURE)
     # pypdf rebuilds a table of contents from whatever is there: half a file would read as a shorter one.
     if b"%%EOF" not in source.tail(_END_WITHIN):
         raise source.error("truncated PDF: its end is missing", "Copy or download it again")
     try:
         reader = pypdf.PdfReader(source.stream)
-        if reader.is_encrypted:
-            _unlock(source, reader)
-        count = len(reader.pages)
-    except (MemoryError, type(damaged)):
+        # Files that only restrict printing or copying open with an empty password.
+        locked = reader.is_encrypted and not reader.decrypt("")
+        count = 0 if locked else len(reader.pages)
+    except MemoryError:
         raise
+    except errors.DependencyError as error:
+        raise source.error(
+            "encrypted PDF, with AES", f"Install cryptography: pip install 'pypdf[crypto]'. {_UNLOCK}"
+        ) from error
     except Exception as error:  # pypdf meets damage with nearly any exception
-        raise damaged from error
+        raise source.error(f"damaged PDF ({error})", f"{_REPRINT}, or fetch it again") from error
+    if locked:
+        raise source.error("encrypted PDF: it needs a password", _UNLOCK)
     for number in range(count):
         yield _page(source, reader, number)
-
-
-def _unlock(source: Source, reader: Any) -> None:
-    """Opens a file that only restricts printing or copying; one that needs a password is refused."""
-    errors = optional("pypdf.errors", "reading PDF files")
-    try:
-        unlocked = reader.decrypt("")
-    except errors.DependencyError:  # AES without the library for it
-        unlocked = 0
-    if not unlocked:
-        raise source.error("encrypted PDF", "Remove its password first, for example with: qpdf --decrypt in.pdf out.pdf")
 
 
 def _page(source: Source, reader: Any, number: int) -> str:
@@ -47,7 +46,7 @@ def _page(source: Source, reader: Any, number: int) -> str:
     try:
         text: str = reader.pages[number].extract_text()
     except Exception as error:  # see above
-        raise source.error(f"page {number + 1} of this PDF is damaged ({error})", "Print it to a new PDF file") from error
+        raise source.error(f"page {number + 1} of this PDF is damaged ({error})", _REPRINT) from error
     # A broken font table gives halves of surrogate pairs: join what belongs together, mark what does not.
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if not text.strip():
