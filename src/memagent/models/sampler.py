@@ -83,7 +83,7 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
         position_BT = position_BT[:, -1:] + 1
         if len(going) * 4 <= len(active) * 3:
             keep = torch.tensor(going, device=model.device)
-            cache.batch_select_indices(keep)
+            cache.reorder_cache(keep)  # selects rows, in every kind of layer
             active = [active[index] for index in going]
             token_B, mask_BT, position_BT = token_B[keep], mask_BT[keep], position_BT[keep]
         ids_BT = token_B[:, None]
