@@ -174,6 +174,13 @@ def test_broken_docx_files_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "flip.docx").write_bytes(data[:middle] + b"\xff" * 20 + data[middle + 20 :])
     refused(tmp_path / "flip.docx", "damaged")
     refused(word(tmp_path, "<w:p>"), "damaged DOCX")
+    locked = bytearray(data)
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = -1
+        while (at := locked.find(signature, at + 1)) >= 0:
+            locked[at + flags] |= 1
+    (tmp_path / "zip.docx").write_bytes(locked)
+    refused(tmp_path / "zip.docx", "encrypted: .* needs a password")
     (tmp_path / "text.docx").write_text("just text")
     refused(tmp_path / "text.docx", "not a DOCX file")
     office = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600

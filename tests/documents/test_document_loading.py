@@ -88,6 +88,19 @@ def test_globs_go_deep_and_leave_hidden_files_out(tmp_path: Path) -> None:
         assert names(document, tmp_path) == ["a.md", "sub/b.md"]
     with load([f"{tmp_path}/*"]) as document:
         assert names(document, tmp_path) == ["a.md", "sub/b.md", "sub/c.txt"]
+    with load([f"{tmp_path}/**"]) as document:
+        assert names(document, tmp_path) == ["a.md", "sub/b.md", "sub/c.txt"]
+    with load([f"{tmp_path}/.*.md"]) as document:
+        assert names(document, tmp_path) == [".d.md"]
+
+
+def test_globs_do_not_run_in_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, sub__a_md="a")
+    for name in ("again", "and-again", "once-more"):
+        (tmp_path / "sub" / name).symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with load(["**/*.md"]) as document:
+        assert [file.name for file in document.files] == ["sub/a.md"]
 
 
 def test_arguments_keep_their_order_and_files_come_once(tmp_path: Path) -> None:
@@ -119,6 +132,7 @@ def test_stdin_is_read_once_and_may_stand_between_files(tmp_path: Path) -> None:
     [
         ("gone.txt", "no such file or folder. Relative paths start at"),
         ("gone/*.txt", "no file matches"),
+        ("gone[", "no such file|no file matches"),
         ("bad\0name", "no such file"),
         ("https://example.org/a.txt", "Download it first"),
     ],

@@ -7,6 +7,7 @@ numbers by value: part 2 before part 10.
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 import stat
@@ -75,11 +76,25 @@ def _glob(pattern: str) -> Iterator[Found | Skipped]:
     if "\0" in pattern or not glob.has_magic(pattern):
         remedy = "Download it first" if "://" in pattern else f"Relative paths start at {Path.cwd()}"
         raise DocumentError(f"{pattern!r}: there is no such file or folder. {remedy}")
-    matches = sorted(glob.glob(pattern, recursive=True), key=_natural)  # noqa: PTH207 - hidden files stay out, ** goes deep
+    matches = sorted(_matches(pattern), key=_natural)
     if not matches:
         raise DocumentError(f"{pattern!r}: no file matches this pattern. Relative patterns start at {Path.cwd()}")
     for match in matches:
         yield from _existing(Path(match), named=False)
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Paths that match, hidden ones only if the pattern says so. By pathlib: glob.glob follows links, in circles too."""
+    parts = Path(pattern).parts
+    fixed = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    wild = parts[len(fixed.parts) :]
+    hidden_too = any(part.startswith(".") for part in wild)
+    try:
+        for match in fixed.glob("/".join(wild)):
+            if hidden_too or not any(part.startswith(".") for part in match.relative_to(fixed).parts):
+                yield str(match)
+    except ValueError as error:  # for example a**b
+        raise DocumentError(f"{pattern!r}: not a pattern ({error}). Use * within a name and ** for any folders") from error
 
 
 def _existing(path: Path, *, named: bool) -> Iterator[Found | Skipped]:
