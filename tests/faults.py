@@ -1,7 +1,7 @@
 """A real HTTP server that speaks chat completions and misbehaves on schedule.
 
-Its "model" is a pure function of the messages, so that a reading through the faults can be compared with a clean one. Faults
-come from a list (one for each request, then none) or from a function of the request's number, counted from 0.
+Its "model" is a pure function of the messages, so that a reading through the faults can be compared with a clean one.
+Faults come from a list (one for each request, then none) or from a function of the request's number, counted from 0.
 
     with FaultServer(faults=[Fault("status", status=503), None, Fault("reset")]) as server:
         OpenAIEngine("scripted", server.url, backoff=Backoff(base=0.01)) ...
@@ -55,9 +55,9 @@ def echo(messages: Messages) -> str:
 class FaultServer:
     """Serves on a free loopback port in threads of its own while the `with` block runs.
 
-    `requests` holds the body of every chat request, `headers` its headers, `peak` the most that were under way at a time.
-    Tokens are words. `context`, when given, is the window: longer prompts are refused in vLLM's words. `delay` is how many
-    seconds every request takes.
+    `requests` holds the body of every chat request, `headers` its headers (names in lower case), `peak` the most that were
+    under way at a time. Tokens are words. `context`, when given, is the window: longer prompts are refused in vLLM's words.
+    `delay` is how many seconds every request takes. `routes` are further paths: a JSON value, or a function of the body.
     """
 
     def __init__(
@@ -66,11 +66,12 @@ class FaultServer:
         *,
         faults: Iterable[Fault | None] | Callable[[int], Fault | None] = (),
         models: Iterable[str] = ("scripted",),
+        routes: Mapping[str, Any] | None = None,
         context: int | None = None,
         delay: float = 0.0,
     ) -> None:
         self.model = model
-        self.models = list(models)
+        self.routes: dict[str, Any] = {"/v1/models": {"data": [{"id": name} for name in models]}, **(routes or {})}
         self.context = context
         self.delay = delay
         self.requests: list[dict[str, Any]] = []
@@ -105,7 +106,7 @@ class FaultServer:
         with self._lock:
             number = len(self.requests)
             self.requests.append(body)
-            self.headers.append(dict(headers))
+            self.headers.append({name.lower(): value for name, value in headers.items()})
             self._under_way += 1
             self.peak = max(self.peak, self._under_way)
         return self._fault(number)
@@ -165,15 +166,19 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def do_GET(self) -> None:
-        if self.path.endswith("/models"):
-            self._send(200, json.dumps({"data": [{"id": name, "object": "model"} for name in self.server.owner.models]}))
-        else:
+        self._route({})
+
+    def _route(self, body: dict[str, Any]) -> None:
+        answer = self.server.owner.routes.get(self.path.partition("?")[0])
+        if answer is None:
             self._send(404, '{"detail": "Not Found"}')
+        else:
+            self._send(200, json.dumps(answer(body) if callable(answer) else answer))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not self.path.endswith("/chat/completions"):
-            self._send(404, '{"detail": "Not Found"}')
+        if self.path.partition("?")[0] != "/v1/chat/completions":
+            self._route(body)
             return
         owner = self.server.owner
         fault = owner.enter(body, self.headers)

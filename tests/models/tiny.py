@@ -20,12 +20,13 @@ _CORPUS = [
 def make_tiny_model(folder: Path, seed: int = 0, *, window: int = 512) -> Path:
     """Writes config, weights (float32), tokenizer and chat template into `folder`; the same seed gives the same weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    size = _write_tokenizer(folder)
+    size = write_tokenizer(folder)
     _write_weights(folder, seed, vocabulary=size, window=window)
     return folder
 
 
-def _write_tokenizer(folder: Path) -> int:
+def write_tokenizer(folder: Path) -> int:
+    """Writes tokenizer.json and tokenizer_config.json: byte-level BPE, Llama-3 splitting. Returns the vocabulary size."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

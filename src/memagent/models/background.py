@@ -12,7 +12,11 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from memagent.errors import ModelError
+
 T = TypeVar("T")
+
+CLOSED = "this engine is closed"
 
 
 class BackgroundLoop:
@@ -26,10 +30,10 @@ class BackgroundLoop:
         self._closed = False
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Runs `work` on the loop. Cancelling the future cancels the work. Raises RuntimeError after `close`."""
+        """Runs `work` on the loop. Cancelling the future cancels the work. Raises ModelError after `close`."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        except RuntimeError:
+        except (ModelError, RuntimeError):
             work.close()
             raise
 
@@ -58,7 +62,7 @@ class BackgroundLoop:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._closed:
-                raise RuntimeError("this event loop is closed")
+                raise ModelError(CLOSED)
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 # A daemon: a program that forgets to close its engine must still be able to end.

@@ -19,7 +19,7 @@ import openai
 
 from memagent.core.types import Completion, Tokenizer, Turn
 from memagent.errors import ContextTooLongError, ModelError, ModelRefusedError, ModelReplyError, ModelUnavailableError
-from memagent.models.background import BackgroundLoop
+from memagent.models.background import CLOSED, BackgroundLoop
 from memagent.models.discovery import ServerFacts, discover
 from memagent.models.endpoint import Endpoint, SideChannel, connection_limits
 from memagent.models.replies import GarbledReplyError, TransientError, completion, failure
@@ -111,6 +111,11 @@ class OpenAIEngine:
         return self._overhead
 
     @property
+    def lockstep(self) -> bool:
+        """False: a server batches whatever is in flight, so readings need not wait for each other."""
+        return False
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """Given, else one that asks the server, else an estimate (`exact` tells)."""
         if self._tokenizer is None:
@@ -122,18 +127,22 @@ class OpenAIEngine:
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
         """Answers the turns concurrently, in order, failures in place. For any thread, also one with a running loop."""
-        return self._loop.run(self._all(turns)) if self._open() and turns else []
+        if not turns:
+            return []
+        try:
+            return self._loop.run(self._all(turns))
+        except concurrent.futures.CancelledError:  # by close, from another thread
+            return [ModelError(CLOSED) for _ in turns]
 
     async def agenerate(self, turn: Turn) -> Completion:
         """Answers one turn, on any event loop. Cancelling the awaiting task cancels the request."""
-        self._open()
         future: concurrent.futures.Future[Completion] = self._loop.submit(self._complete(turn))
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._closed and task is not None and not task.cancelling():
-                raise ModelError(_CLOSED) from None
+                raise ModelError(CLOSED) from None
             raise
 
     def close(self) -> None:
@@ -151,11 +160,6 @@ class OpenAIEngine:
     def __repr__(self) -> str:
         return f"OpenAIEngine({self.identity!r})"
 
-    def _open(self) -> bool:
-        if self._closed:
-            raise ModelError(_CLOSED)
-        return True
-
     async def _farewell(self) -> None:
         if self._client is not None:
             await self._client.close()
@@ -163,7 +167,7 @@ class OpenAIEngine:
     async def _all(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
         results = await asyncio.gather(*map(self._complete, turns), return_exceptions=True)
         return [
-            result if isinstance(result, (Completion, Exception)) else ModelError(_CLOSED)  # cancelled by close
+            result if isinstance(result, (Completion, Exception)) else ModelError(CLOSED)  # cancelled by close
             for result in results
         ]
 
@@ -308,7 +312,6 @@ class OpenAIEngine:
         return self._client
 
 
-_CLOSED = "this engine is closed"
 _UNSUPPORTED = re.compile(r"unsupported|not support|unexpected|unrecogni[sz]ed|unknown|not permitted|forbidden", re.I)
 
 
