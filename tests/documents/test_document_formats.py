@@ -174,6 +174,7 @@ def test_broken_docx_files_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "flip.docx").write_bytes(data[:middle] + b"\xff" * 20 + data[middle + 20 :])
     refused(tmp_path / "flip.docx", "damaged")
     refused(word(tmp_path, "<w:p>"), "damaged DOCX")
+    refused(word(tmp_path, "<w:p/>"), "no text in this DOCX file")
     locked = bytearray(data)
     for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         at = -1

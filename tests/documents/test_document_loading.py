@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from document_samples import write_pdf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,9 @@ def test_a_file_in_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> N
     write(tmp_path, a_txt="fine")
     (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 cut")
     with pytest.raises(DocumentError, match=r"b\.pdf: truncated"):
+        load([tmp_path])
+    write_pdf(tmp_path / "b.pdf", ["", ""])
+    with pytest.raises(DocumentError, match=r"b\.pdf: no text in this PDF"):
         load([tmp_path])
 
 

@@ -132,7 +132,7 @@ def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None
             encoding, pieces = _text_of(source, kind)
             if joiner.add(file.name, kind, encoding, size, pieces):
                 return
-            if file.named:
+            if file.named or kind in _READERS:  # a scanned PDF holds something that would be lost
                 raise _blank(source, kind, size)
             skipped.append(Skipped(path=file.name, reason="no text in it" if size else "empty"))
     except UnicodeEncodeError as error:
@@ -155,6 +155,8 @@ def _text_of(source: Source, kind: Kind) -> tuple[str | None, Iterator[str]]:
 def _blank(source: Source, kind: Kind, size: int) -> DocumentError:
     if kind == "pdf":
         return source.error("no text in this PDF, its pages are pictures", "Run text recognition (OCR) on it first")
+    if kind in _READERS:
+        return source.error(f"no text in this {kind.upper()} file, only pictures perhaps", "Name another file")
     what = "only white space, or markup without text" if size else "0 bytes"
     return source.error(f"there is nothing to read, the file is empty ({what})", "Name another file")
 
