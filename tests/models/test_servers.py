@@ -1,4 +1,4 @@
-"""The engine against real servers, llama.cpp and `transformers serve`, with one tiny model; equal to transformers in process."""
+"""The engine against real servers, llama.cpp and `transformers serve`: one tiny model, equal to transformers in process."""
 
 from __future__ import annotations
 
