@@ -262,6 +262,9 @@ class TestSecrets:
         assert "abcdef" not in str(error)
         assert "other-key" not in str(error)
 
+    def test_the_address_of_the_chat_route_is_understood(self) -> None:
+        assert OpenAIEngine("m", "http://h:1/v1/chat/completions/").identity == "openai:m@http://h:1/v1"
+
     @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1"])
     def test_an_unusable_url(self, url: str) -> None:
         with pytest.raises(ConfigError, match="base URL"):

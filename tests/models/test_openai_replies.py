@@ -150,6 +150,11 @@ class TestCompletion:
             completion(json.dumps({"error": {"message": "down", "code": code}}), 1.0)
 
 
+def test_an_empty_purse_is_not_waited_for() -> None:
+    body = json.dumps({"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}})
+    assert isinstance(failure(429, body), ModelRefusedError)
+
+
 def test_transient_statuses() -> None:
     assert [status for status in range(400, 600) if is_transient(status) and status < 500] == [408, 409, 425, 429]
     assert not is_transient(501)

@@ -114,11 +114,10 @@ class TestEstimate:
         assert [count(text) for text in ("é", "東", "🙂")] == [2, 3, 4]
 
     @pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.name)
-    def test_between_the_truth_and_twice_of_it_on_books(self, book: Path) -> None:
-        """Against a vocabulary of 8,000 tokens, which needs more tokens than the usual 32,000 and more."""
+    def test_english_books_stay_on_the_safe_side(self, book: Path) -> None:
+        """The usual vocabularies take 1.2 to 1.5 tokens a word for such texts."""
         text = gzip.decompress(book.read_bytes()).decode()[50_000:80_000]
-        words = len(text.split())
-        assert 1.3 * words < EstimateTokenizer().count(text) < 2.6 * words
+        assert 1.6 < EstimateTokenizer().count(text) / len(text.split()) < 2.6
 
     def test_prefixes_never_count_more(self) -> None:
         text = "".join(random.Random(0).choices("abcXYZ 12\n.é東", k=400))

@@ -49,7 +49,7 @@ class Endpoint:
         if not host or parts.scheme not in ("http", "https"):
             raise ConfigError("the base URL must look like http://host:port/v1 or https://host/v1")
         name = f"[{host}]" if ":" in host else host
-        clean = f"{parts.scheme}://{name}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
+        clean = f"{parts.scheme}://{name}{f':{port}' if port else ''}{_base_path(parts.path)}"
         query = dict(parse_qsl(parts.query))
         secrets = [key] if key != _PLACEHOLDER else []
         headers: dict[str, str] = {}
@@ -69,6 +69,11 @@ class Endpoint:
     def redact(self, text: str) -> str:
         """`text` without this endpoint's secrets."""
         return redact(text, self.secrets)
+
+
+def _base_path(path: str) -> str:
+    """A path as clients want it: people also paste the address of the chat route itself."""
+    return path.rstrip("/").removesuffix("/chat/completions")
 
 
 def _environment(name: str) -> str | None:

@@ -121,7 +121,7 @@ class OpenAIEngine:
         if self._tokenizer is None:
             found = tokenizer_for_server(self._channel, self.model)
             if not (found.exact or self._answered or self._facts):
-                return found  # the server may only be starting: ask again next time
+                return found  # it may only be starting: ask again next time
             self._tokenizer = found
         return self._tokenizer
 
@@ -290,9 +290,10 @@ class OpenAIEngine:
     def _server_facts(self) -> ServerFacts:
         if self._facts is None:
             facts = discover(self._channel, self.model)
-            if facts is None:
-                return ServerFacts()
-            if self.model not in facts.models:
+            if facts is None and not self._answered:
+                return ServerFacts()  # it may only be starting: ask again next time
+            facts = facts or ServerFacts()
+            if facts.models and self.model not in facts.models:
                 served = ", ".join(facts.models[:20])
                 log.warning("%s lists no model %r, only: %s", self._endpoint.base_url, self.model, served)
             self._facts = facts

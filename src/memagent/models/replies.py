@@ -53,7 +53,7 @@ def failure(status: int, body: str, asked: float | None = None) -> ModelError:
     message = error_message(body)
     if status == 413 or _TOO_LONG.search(body):
         return ContextTooLongError(f"the server says that the request is too long: {message}")
-    if is_transient(status):
+    if is_transient(status) and "insufficient_quota" not in body:  # sent with 429, but waiting does not pay the bill
         return TransientError(f"HTTP {status}: {message}", asked)
     return ModelRefusedError(f"the server refused the request (HTTP {status}): {message}")
 

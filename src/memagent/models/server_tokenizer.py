@@ -38,11 +38,9 @@ class ServerTokenizer:
         """The server's tokenizer, or None if it has no such route."""
         for pieces in (True, False):
             candidate = cls(channel, model, pieces=pieces)
-            try:
-                candidate.count(_PROBE)
-            except ModelUnavailableError:
-                continue
-            return candidate
+            # No text is no tokens: a server that says so does not know the field that we put the text into.
+            if _size(candidate._post("tokenize", candidate._body(_PROBE))):
+                return candidate
         return None
 
     def count(self, text: str) -> int:
@@ -53,7 +51,7 @@ class ServerTokenizer:
         """The character offset after each token."""
         if not self._pieces:
             return stretch(EstimateTokenizer().ends(text), self.count(text), len(text))
-        reply = self._ask({"content": text, "parse_special": False, "with_pieces": True})
+        reply = self._ask({**self._body(text), "with_pieces": True})
         sizes = [_bytes(token["piece"]) for token in reply["tokens"]]
         return _character_ends(text, list(accumulate(sizes)))
 
@@ -70,23 +68,20 @@ class ServerTokenizer:
         total = _size(reply)
         return None if total is None else max(0, total - self.count(_PROBE))
 
-    def _ask_count(self, text: str) -> int:
+    def _body(self, text: str) -> dict[str, Any]:
         if self._pieces:
-            body: dict[str, Any] = {"content": text, "parse_special": False}
-        else:
-            body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        size = _size(self._ask(body))
-        # No text is no tokens: a server that says so does not know the field that we put the text into.
-        if not size:
-            raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize does not count")
-        return size
+            return {"content": text, "parse_special": False}
+        return {"model": self._model, "prompt": text, "add_special_tokens": False}
+
+    def _ask_count(self, text: str) -> int:
+        return _size(self._ask(self._body(text))) or 0
 
     def _ask(self, body: Mapping[str, Any]) -> Any:
         for _ in range(2):  # once more: the first connection may have been dropped while idle
             reply = self._post("tokenize", body)
             if _size(reply) is not None:
                 return reply
-        raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize gives no token count")
+        raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize gives no token count any more")
 
     def _post(self, route: str, body: Mapping[str, Any]) -> Any:
         return self._channel.ask(f"{self._channel.endpoint.root}/{route}", body)
