@@ -56,6 +56,7 @@ class Schedule(_Part):
     clip: float = Field(1.0, gt=0)
     average: Share = 0.998
     bf16: bool = True
+    muon: float = Field(0.0, ge=0)
 
     def rate_at(self, step: int) -> float:
         """The learning rate of `step` (from 0)."""
@@ -79,6 +80,7 @@ class MixtureConfig(_Part):
     distractors: Range = (0, 3)
     related: Share = 0.3
     answer: Share = 0.0
+    echo: Share = 0.0
 
     def mixture(self) -> Mixture:
         """The values the data code works with."""

@@ -15,7 +15,7 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import generator
 from memagent.tasks.words import Split
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.tokenizer import BEGIN, END, PAD, REPLY, load_tokenizer
+from memagent.training.tokenizer import BEGIN, END, PAD, REPLY, SPECIALS, load_tokenizer
 from memagent.training.updates import (
     Exercise,
     Piece,
@@ -73,6 +73,10 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> tuple[list[i
 
 def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int) -> Row:
     """One row of about `tokens` tokens, never more (unless its facts alone need more)."""
+    if recipe.echo and rng.random() < recipe.echo:
+        first, last = len(SPECIALS), source.tokenizer.get_vocab_size()
+        noise = [rng.randrange(first, last) for _ in range(tokens // 2 - 2)]
+        return conversation(source, noise, noise, [KINDS.index("value")] * len(noise))
     exercise, facts = draw_exercise(rng, recipe, source.split)
     if rng.random() < recipe.answer:
         prompt = source.tokenizer.encode(answer_prompt(source.profile, exercise)).ids
@@ -80,6 +84,11 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
     else:
         prompt, pieces = _update(source, rng, exercise, facts, tokens)
     target, kinds = encode_pieces(source.tokenizer, pieces)
+    return conversation(source, prompt, target, kinds)
+
+
+def conversation(source: Source, prompt: Sequence[int], target: Sequence[int], kinds: Sequence[int]) -> Row:
+    """A row in the model's chat form."""
     ids = {"begin": source.special(BEGIN), "reply": source.special(REPLY), "end": source.special(END)}
     return make_row(prompt, target, kinds, **ids)
 

@@ -18,6 +18,8 @@ from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from memagent.training.config import ModelShape
 
+_CONSTANT = 0.5  # of every embedding's first coordinate, at the start
+
 
 def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalLM:
     """A model with random weights drawn from `seed`. Special tokens have ids 0 (pad), 1 (begin) and 3 (end)."""
@@ -40,7 +42,15 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
         use_cache=True,
     )
     model = Lfm2ForCausalLM(config)
-    generator = torch.Generator().manual_seed(seed)
+    initialize(model, shape, torch.Generator().manual_seed(seed))
+    return model
+
+
+def initialize(model: Lfm2ForCausalLM, shape: ModelShape, generator: torch.Generator) -> None:
+    """Random weights. Attention begins as "look for what is alike, and copy it": queries and keys share one random
+    projection, and values are put back by the transpose of theirs (mimetic initialization, arXiv 2305.09828). Copying is
+    most of what this model must learn, and from independent projections it takes several times as long. Convolutions begin with open gates, which takes
+    a coordinate that is the same for all tokens: they then pass on what the previous tokens were, undistorted."""
     depth = math.sqrt(2 * len(shape.layers))
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -49,7 +59,20 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
             elif value.dim() == 2:
                 scale = 1 / depth if name.endswith(("out_proj.weight", "w2.weight")) else 1.0
                 value.normal_(0.0, scale / math.sqrt(value.shape[1]), generator=generator)
-    return model
+        model.model.embed_tokens.weight[:, 0] = _CONSTANT
+        for layer in model.model.layers:
+            if layer.is_attention_layer:
+                attention = layer.self_attn
+                for weight in (attention.q_proj.weight, attention.v_proj.weight):
+                    nn.init.orthogonal_(weight, generator=generator)
+                    weight[:, 0] = 0
+                attention.k_proj.weight.copy_(attention.q_proj.weight)
+                attention.out_proj.weight.copy_(attention.v_proj.weight.T)
+            else:
+                gates, values = layer.conv.in_proj.weight.split((2 * shape.hidden, shape.hidden))
+                gates *= 0.3
+                gates[:, 0] = 1 / (_CONSTANT * math.sqrt(shape.hidden / (1 + _CONSTANT**2)))
+                values[:, 0] = 0
 
 
 def reply_hidden(model: Lfm2ForCausalLM, ids_NT: Tensor, at_NR: Tensor) -> Tensor:

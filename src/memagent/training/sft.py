@@ -47,7 +47,7 @@ class Trainer:
         self.mixtures: list[Mixture] = [part.mixture() for part in config.mixture]
         self.model = build_model(config.model, self.source.tokenizer.get_vocab_size(), config.seed)
         self.average = build_model(config.model, self.source.tokenizer.get_vocab_size(), config.seed)
-        self.optimizer = make_optimizer(self.model, config.schedule)
+        self.optimizer = Optimizers(self.model, config.schedule)
         self.step = 0
         self.tokens = 0
 
@@ -89,19 +89,18 @@ class Trainer:
     def train_step(self, batches: list[tuple[str, Batch]]) -> Tally:
         """One optimizer step. Raises TrainingError when the loss is not a number."""
         plan = self.config.schedule
-        for group in self.optimizer.param_groups:
-            group["lr"] = plan.rate_at(self.step)
         tally = Tally()
         for _, batch in batches:
             loss, part = batch_loss(self.model, batch, plan.bf16)
             if not math.isfinite(loss.item()):
-                raise TrainingError(f"the loss is {loss.item()} at step {self.step}: lower schedule.rate, or resume earlier")
+                raise TrainingError(
+                    f"the loss is {loss.item()} at step {self.step}: lower schedule.rate, or resume earlier"
+                )
             (loss / len(batches)).backward()
             tally += part
             self.tokens += batch.tokens
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step(plan.rate_at(self.step))
         decay = min(plan.average, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
@@ -109,12 +108,40 @@ class Trainer:
         return tally
 
 
-def make_optimizer(model: Lfm2ForCausalLM, plan: Schedule) -> torch.optim.AdamW:
-    """AdamW; matrices decay, norms do not."""
-    matrices = [value for value in model.parameters() if value.dim() > 1]
-    vectors = [value for value in model.parameters() if value.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=plan.rate, betas=plan.betas, fused=True)
+class Optimizers:
+    """Muon for the matrices inside the layers, AdamW for embeddings, convolution kernels and norms."""
+
+    def __init__(self, model: Lfm2ForCausalLM, plan: Schedule) -> None:
+        inner = [value for name, value in model.named_parameters() if value.dim() == 2 and "embed" not in name]
+        ids = {id(value) for value in inner}
+        outer = [value for value in model.parameters() if id(value) not in ids]
+        self.parts: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(outer, lr=plan.rate, betas=plan.betas, weight_decay=0.0, fused=True)
+        ]
+        if plan.muon:
+            self.parts.append(
+                torch.optim.Muon(
+                    inner, lr=plan.rate, weight_decay=plan.weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+                )
+            )
+        else:
+            self.parts[0].add_param_group({"params": inner, "weight_decay": plan.weight_decay})
+        self.factors = [1.0, plan.muon]
+
+    def step(self, rate: float) -> None:
+        """One step at that learning rate; gradients are dropped."""
+        for factor, part in zip(self.factors, self.parts, strict=False):
+            for group in part.param_groups:
+                group["lr"] = rate * factor
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        return [part.state_dict() for part in self.parts]
+
+    def load_state_dict(self, states: list[dict[str, Any]]) -> None:
+        for part, state in zip(self.parts, states, strict=True):
+            part.load_state_dict(state)
 
 
 def batch_loss(model: Lfm2ForCausalLM, batch: Batch, bf16: bool) -> tuple[Tensor, Tally]:
@@ -170,7 +197,9 @@ def run(config: TrainConfig, out: Path, *, resume: bool, stop_after: int | None 
             if step % config.log_every == 0 or end:
                 rate = (trainer.tokens - tokens) / (time.perf_counter() - began)
                 lr = config.schedule.rate_at(step - 1)
-                _write(log, {"step": step, "tokens": trainer.tokens, "lr": lr, "train": tally.summary()}, f"{rate:,.0f} tok/s")
+                _write(
+                    log, {"step": step, "tokens": trainer.tokens, "lr": lr, "train": tally.summary()}, f"{rate:,.0f} tok/s"
+                )
                 tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
             if step % config.validate_every == 0 or end:
                 _write(log, {"step": step, "validation": validate(trainer, held_out)}, "")

@@ -36,6 +36,7 @@ class Recipe:
     kept         share of asked keys that have a value in the memory otherwise
     distractors  number of facts about other keys in the chunk; `related` is the share that resembles an asked key
     answer       share of exercises that ask for the answer and show no chunk
+    echo         share of rows that are random tokens to be repeated: copying, and nothing else
     """
 
     tokens: tuple[int, int]
@@ -47,17 +48,17 @@ class Recipe:
     distractors: tuple[int, int] = (0, 3)
     related: float = 0.3
     answer: float = 0.0
+    echo: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """A prompt without its chunk's text (`head`, `tail` around it), the chunk to cut, and what the target depends on."""
+    """What a prompt holds beside the chunk. `first`: the memory is the profile's empty memory."""
 
     question: str
     asked: tuple[str, ...]
     memory: Mapping[str, str]
     first: bool
-    kind: ValueKind
 
 
 def memory_text(keys: Sequence[str], values: Mapping[str, str]) -> str:
@@ -139,7 +140,7 @@ def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exe
     for key in about:
         value = draw_value(rng, kind, split)
         facts.append((_statement(rng, same, noun, key, value), key, value))
-    exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first, kind=kind)
+    exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first)
     return exercise, facts
 
 
@@ -168,9 +169,7 @@ def rewrap(rng: random.Random, text: str) -> str:
     return "".join(lines)
 
 
-def plant_all(
-    rng: random.Random, haystack: Haystack, facts: Sequence[Statement], chars: int
-) -> tuple[str, list[Fact]]:
+def plant_all(rng: random.Random, haystack: Haystack, facts: Sequence[Statement], chars: int) -> tuple[str, list[Fact]]:
     """A text of about `chars` characters with the facts inserted at random sentence borders, and where they are."""
     body = chars - sum(len(sentence) + 1 for sentence, _, _ in facts)
     text = rewrap(rng, haystack.window(rng, body)) if body > 40 else ""
@@ -194,7 +193,9 @@ def prompt_parts(profile: Profile, exercise: Exercise) -> tuple[str, str]:
     """The update prompt before and after the chunk."""
     mark = "\x00chunk\x00"
     memory = profile.empty_memory if exercise.first else memory_text(exercise.asked, exercise.memory)
-    head, tail = profile.render("update", question=exercise.question, memory=memory, chunk=mark, memory_tokens=128).split(mark)
+    head, tail = profile.render("update", question=exercise.question, memory=memory, chunk=mark, memory_tokens=128).split(
+        mark
+    )
     return head, tail
 
 
