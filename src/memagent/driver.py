@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, advance, next_turn, split_chunk
 from memagent.core.types import TurnKind
-from memagent.errors import ContextTooLongError, MemagentError
+from memagent.errors import ContextTooLongError, ModelError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,20 +114,20 @@ def read_batch(
     *,
     states: Sequence[State | None] | None = None,
     observer: Observer | None = None,
-) -> list[Transcript | MemagentError]:
+) -> list[Transcript | ModelError]:
     """Runs many readings in lockstep: each step generates the next turn of every unfinished one in a single call.
 
-    A reading that fails yields its error in its place, the others go on. Raises only what is not a MemagentError.
+    A reading that fails yields its error in its place, the others go on. Raises only what is not a ModelError.
     """
     cursors = [_Cursor(plan, state) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
-    failures: dict[int, MemagentError] = {}
+    failures: dict[int, ModelError] = {}
     while active := [(i, cursor, cursor.turn) for i, cursor in enumerate(cursors) if cursor.turn and i not in failures]:
         results = engine.generate([turn for _, _, turn in active])
         done: list[tuple[int, TurnRecord | None]] = []
         for (index, cursor, _), result in zip(active, results, strict=True):
             try:
                 done.append((index, cursor.take(result)))
-            except MemagentError as error:
+            except ModelError as error:
                 failures[index] = error
         _tell(observer, done)
     return [failures.get(index) or cursor.transcript for index, cursor in enumerate(cursors)]
@@ -139,7 +139,7 @@ def run(
     *,
     states: Sequence[State | None] | None = None,
     observer: Observer | None = None,
-) -> list[Transcript | MemagentError]:
+) -> list[Transcript | ModelError]:
     """Runs several readings as suits the engine: in lockstep in process, each on its own on a server."""
     if engine.lockstep:
         return read_batch(plans, engine, states=states, observer=observer)
@@ -152,7 +152,7 @@ async def arun(
     *,
     states: Sequence[State | None] | None = None,
     observer: Observer | None = None,
-) -> list[Transcript | MemagentError]:
+) -> list[Transcript | ModelError]:
     """As `run`, without blocking the event loop. Cancelling it stops the readings after the turns under way."""
     if engine.lockstep:
         return await _in_thread(plans, engine, states, observer)
@@ -178,7 +178,7 @@ def _block_on(work: Coroutine[Any, Any, T]) -> T:
 
 async def _in_thread(
     plans: Sequence[Plan], engine: Engine, states: Sequence[State | None] | None, observer: Observer | None
-) -> list[Transcript | MemagentError]:
+) -> list[Transcript | ModelError]:
     cancelled = threading.Event()
 
     def tell(step: Sequence[tuple[int, TurnRecord]]) -> None:
@@ -194,8 +194,8 @@ async def _in_thread(
         raise
 
 
-def _expected(result: Transcript | BaseException) -> Transcript | MemagentError:
-    if isinstance(result, Transcript | MemagentError):
+def _expected(result: Transcript | BaseException) -> Transcript | ModelError:
+    if isinstance(result, Transcript | ModelError):
         return result
     raise result
 

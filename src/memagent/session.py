@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from memagent.core import Chunk, Completion, Plan, State, state_from_json
 from memagent.documents import Document
 from memagent.driver import Transcript, TurnRecord, arun, run
-from memagent.errors import JournalError, MemagentError
+from memagent.errors import JournalError, ModelError
 from memagent.journal import Journal, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, evidence, sources
@@ -138,12 +138,12 @@ class Session:
         return observe
 
     def _finish(
-        self, readings: Sequence[Progress], results: Sequence[Transcript | MemagentError], seconds: float
+        self, readings: Sequence[Progress], results: Sequence[Transcript | ModelError], seconds: float
     ) -> list[Reading]:
         return [self._result(reading, result, seconds) for reading, result in zip(readings, results, strict=True)]
 
-    def _result(self, reading: Progress, result: Transcript | MemagentError, seconds: float) -> Reading:
-        error = str(result) if isinstance(result, MemagentError) else None
+    def _result(self, reading: Progress, result: Transcript | ModelError, seconds: float) -> Reading:
+        error = str(result) if isinstance(result, ModelError) else None
         if error is None and not reading.state.answer:
             error = "the model gave an empty answer"
         if self.journal is not None and reading.id is not None:

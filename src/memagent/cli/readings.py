@@ -36,7 +36,7 @@ def list_readings(
             when = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M")
             turns = f"{record.turns}/{record.planned or '?'}"
             answer = record.answer or record.reason or ""
-            table.add_row(record.id, when, record.status, turns, plain(record.question[:60]), plain(answer[:60]))
+            table.add_row(record.id, when, record.status, turns, _cell(record.question), _cell(answer))
         out.print(table)
 
 
@@ -85,6 +85,12 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
             record = journal.show(reading)
             journal.delete(record.id)
             err.print(f"deleted {record.id}")
+
+
+def _cell(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return plain(line if len(line) <= 60 else line[:59] + "…")
 
 
 def _summary(record: ReadingRecord) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -130,6 +131,20 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
     return tokenizer, model.to(device).eval()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and no advice on faster kernels while a model is opened."""
+    log = transformers.utils.logging
+    bars = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        if bars:
+            log.enable_progress_bar()
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

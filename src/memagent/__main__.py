@@ -1,0 +1,5 @@
+"""`python -m memagent` is the `memagent` command."""
+
+from memagent.cli import main
+
+main()

@@ -1,0 +1,232 @@
+"""`memagent ask` as its users meet it: answers, sources, exit codes, bad input."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from memagent.journal import Journal
+from tests.cli.conftest import FACT, reader
+from tests.faults import Fault, FaultServer
+
+QUESTION = "What is the code for amber-falcon?"
+
+
+def test_the_answer_its_source_and_its_cost(memagent, book, served):
+    result = memagent("ask", book, "-q", QUESTION, *served)
+    assert result.code == 0
+    assert result.out.startswith("4821973\n")
+    offset = book.read_text().index("4821973")
+    assert f"found in {book}, line 151, offset {offset}" in result.out
+    assert FACT in result.out
+    assert "turns" in result.err
+
+
+def test_json_is_one_object_with_everything(memagent, book, served):
+    values = memagent("ask", book, "-q", QUESTION, "--json", *served).json
+    text = book.read_text()
+    assert values["answer"] == "4821973"
+    assert FACT in values["memory"]
+    assert values["turns"] == values["usage"]["calls"] > 10
+    assert values["document"]["characters"] == len(text)
+    assert values["document"]["files"][0]["name"] == str(book)
+    assert values["document"]["tokens"] > 1000
+    assert values["reading"].startswith("r-")
+    [source] = [one for one in values["provenance"] if one["line"] == FACT]
+    assert FACT in text[source["start"] : source["end"]]
+    assert values["evidence"][0]["offset"] == text.index("4821973")
+    assert values["model"].startswith("openai:scripted@")
+    assert values["seconds"] >= 0
+
+
+def test_several_questions_are_several_readings(memagent, book, served, tmp_path):
+    more = tmp_path / "questions.txt"
+    more.write_text("# comment\nWho is Ishmael?\n\n")
+    values = memagent("ask", book, "-q", QUESTION, "--questions", more, "--json", *served).json
+    assert [one["question"] for one in values["readings"]] == [QUESTION, "Who is Ishmael?"]
+    assert len({one["reading"] for one in values["readings"]}) == 2
+
+
+def test_readings_on_a_server_run_at_the_same_time(memagent, book):
+    with FaultServer(lambda _: "m", delay=0.02) as server:
+        options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "200", "--memory-tokens", "50"]
+        memagent("ask", book, *(f"-q=question {n}" for n in range(4)), *options)
+        assert server.peak == 4
+
+
+def test_standard_input(memagent, served):
+    result = memagent("ask", "-", "-q", QUESTION, "--json", *served, input=f"Some text. {FACT} More.")
+    assert result.json["answer"] == "4821973"
+
+
+def test_no_journal_keeps_nothing(memagent, book, served, home):
+    values = memagent("ask", book, "-q", QUESTION, "--no-journal", "--json", *served).json
+    assert values["reading"] is None
+    assert not home.exists()
+
+
+def test_dry_run_calls_nothing_and_counts_what_a_run_asks(memagent, book, served, server):
+    estimate = memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", "--price-in", 1, "--price-out", 2, *served).json
+    assert server.requests == []
+    values = memagent("ask", book, "-q", QUESTION, "--json", *served).json
+    assert estimate["calls"] == values["turns"]
+    assert estimate["tokens"] == values["document"]["tokens"]
+    assert estimate["cost"] == pytest.approx((estimate["prompt_tokens"] + 2 * estimate["completion_tokens"]) / 1e6)
+    assert estimate["seconds"] is None
+    again = memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json
+    assert again["seconds"] > 0
+
+
+def test_direct_shows_the_document_once(memagent, book, served, server):
+    values = memagent("ask", book, "-q", QUESTION, "--direct", "--json", *served, "--window", 20000).json
+    assert values["turns"] == 1
+    assert book.read_text() in server.requests[-1]["messages"][-1]["content"]
+
+
+def test_a_fitting_document_is_read_in_chunks_unless_direct(memagent, tmp_path, served):
+    path = tmp_path / "short.txt"
+    path.write_text(FACT)
+    assert memagent("ask", path, "-q", QUESTION, "--json", *served).json["turns"] == 2
+
+
+def test_quiet_when_not_a_terminal_and_verbose_on_request(memagent, book, served):
+    quiet = memagent("ask", book, "-q", QUESTION, *served)
+    assert len(quiet.err.splitlines()) == 1
+    loud = memagent("ask", book, "-q", QUESTION, "--verbose", *served)
+    assert "turn 1 of" in loud.err
+    assert "kept; memory: 'read 1'" in loud.err
+
+
+# Bad input: the value, the limit, the way out.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{book}"], 2, "there is no question"),
+        (["{book}", "-q", " "], 2, "the question is empty"),
+        (["{book}", "-q", "x", "--temperature", "-1"], 2, "temperature is -1"),
+        (["{book}", "-q", "x", "--top-p", "0"], 2, "top_p is 0"),
+        (["{book}", "-q", "x", "--rules", "lax"], 2, "rules are 'lax'"),
+        (["{book}", "-q", "x", "--profile", "nope"], 2, "no profile named 'nope'; known: compact, default"),
+        (["{book}", "-q", "x", "--chunk-tokens", "3"], 2, "chunk budget is 3 tokens; it must be at least 16"),
+        (["{book}", "-q", "x", "--window", "200"], 2, "does not fit the window of 200"),
+        (["{book}", "-q", "x", "--questions", "/no/such/file"], 2, "cannot be read"),
+        (["/no/such/file.txt", "-q", "x"], 3, "no such file"),
+        (["{empty}", "-q", "x"], 3, "empty"),
+        (["{binary}", "-q", "x"], 3, "binary"),
+    ],
+)
+def test_bad_input_is_refused_before_any_call(memagent, book, served, server, tmp_path, arguments, code, message):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "binary.bin").write_bytes(b"\x00\x01\x02" * 100)
+    places = {"book": book, "empty": tmp_path / "empty.txt", "binary": tmp_path / "binary.bin"}
+    result = memagent("ask", *served, *(argument.format(**places) for argument in arguments))
+    assert (result.code, result.out) == (code, "")
+    assert message in " ".join(result.err.split())
+    assert [one for one in server.requests if one] == []
+
+
+def test_an_unknown_model_is_named(memagent, book):
+    result = memagent("ask", book, "-q", "x", "--model", "no-such-folder")
+    assert result.code == 4
+    assert "'no-such-folder'" in result.err
+
+
+def test_a_server_that_is_not_there(memagent, book):
+    result = memagent(
+        "ask", book, "-q", "x", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--chunk-tokens", "100"
+    )
+    assert result.code == 4
+    assert "127.0.0.1:9" in result.err
+    assert "resume with: memagent resume r-" in result.err
+
+
+def test_one_failed_reading_leaves_the_other_its_answer(memagent, book):
+    def picky(messages):
+        return "" if "Ishmael" in messages[-1]["content"] and "<section>" not in messages[-1]["content"] else "m"
+
+    with FaultServer(picky) as server:
+        options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "500", "--memory-tokens", "50"]
+        result = memagent("ask", book, "-q", "one", "-q", "Ishmael", "--json", *options)
+    assert result.code == 4
+    first, second = result.json["readings"]
+    assert (first["answer"], first["error"]) == ("m", None)
+    assert second["error"] is not None
+
+
+def test_a_key_reaches_the_server_and_nothing_else(memagent, book, home, server, served, monkeypatch):
+    secret = "sk-very-secret-8231"
+    monkeypatch.setenv("MEMAGENT_API_KEY", secret)
+    result = memagent("ask", book, "-q", QUESTION, "--json", "--verbose", *served)
+    assert result.code == 0
+    assert server.headers[-1]["authorization"] == f"Bearer {secret}"
+    assert secret not in result.out + result.err
+    assert all(secret.encode() not in path.read_bytes() for path in home.rglob("*") if path.is_file())
+
+
+def test_text_of_a_document_is_never_styling(memagent, tmp_path, served):
+    with FaultServer(lambda _: "[red]\x1b[31m boo [/nope]") as server:
+        path = tmp_path / "text.txt"
+        path.write_text("words")
+        result = memagent("ask", path, "-q", "x", "--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100")
+    assert "[red]" in result.out
+    assert "[/nope]" in result.out
+    assert "\x1b" not in result.out
+
+
+FAULTS = [
+    Fault("status", status=503),
+    Fault("status", status=429, headers={"Retry-After": "0"}),
+    None,
+    Fault("reset"),
+    Fault("malformed"),
+    Fault("drop"),
+    None,
+    Fault("no_choices"),
+    Fault("stall"),
+    Fault("null"),
+    Fault("think"),
+    None,
+    Fault("over_long"),
+    Fault("status", status=500),
+]
+
+
+def test_a_reading_through_faults_gives_the_same_answer(memagent, book, served):
+    clean = memagent("ask", book, "-q", QUESTION, "--json", *served).json
+    with FaultServer(reader, faults=FAULTS) as server:
+        options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+        faulty = memagent("ask", book, "-q", QUESTION, "--json", "--timeout", "0.5", *options).json
+        assert len(server.requests) > clean["turns"] + 7
+    # Turns are counted with those asked again, so numbers differ; what was read, kept and answered does not.
+    for values in (clean, faulty):
+        for entry in (*values["provenance"], *values["evidence"]):
+            del entry["turn"]
+    for key in ("answer", "memory", "provenance", "evidence"):
+        assert faulty[key] == clean[key], key
+
+
+def test_a_window_smaller_than_said_splits_chunks_and_goes_on(memagent, book):
+    with FaultServer(reader, context=400) as server:
+        options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "900", "--memory-tokens", "50"]
+        values = memagent("ask", book, "-q", QUESTION, "--json", *options, "--answer-tokens", 50).json
+        failed = memagent("ask", book, "-q", QUESTION, *options)
+    assert values["answer"] == "4821973"
+    assert values["turns"] > len(book.read_text()) // 3600
+    assert failed.code == 4
+    assert "too small for the question and the memory: use smaller budgets" in " ".join(failed.err.split())
+
+
+def test_the_journal_holds_what_was_said(memagent, book, served):
+    values = memagent("ask", book, "-q", QUESTION, "--json", *served).json
+    with Journal.open() as journal:
+        record = journal.show(values["reading"])
+        entries = list(journal.turns(record.id))
+    assert (record.status, record.answer, record.turns) == ("answered", "4821973", values["turns"])
+    assert entries[-2].memory == values["memory"]
+    spans = [(entry.span_start, entry.span_end) for entry in entries[:-1]]
+    assert spans[0][0] == 0
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
+    assert spans[-1][1] == len(book.read_text())

@@ -1,0 +1,175 @@
+"""Killed, interrupted, changed: what the journal is for. The processes here are real and really killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memagent.journal import Journal
+from tests.cli.conftest import FACT, reader
+from tests.faults import Fault, FaultServer
+
+QUESTION = "What is the code for amber-falcon?"
+
+
+def spawn(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "memagent", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def options(server: FaultServer) -> list[str]:
+    return ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+
+
+def only_reading():
+    with Journal.open() as journal:
+        [record] = journal.list()
+        return record, list(journal.turns(record.id))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_any_moment_it_goes_on_where_it_was(memagent, book, seed):
+    with FaultServer(reader) as clean_server:
+        whole = memagent("ask", book, "-q", QUESTION, "--json", "--no-journal", *options(clean_server)).json
+    with FaultServer(reader, delay=0.01) as server:
+        process = spawn("ask", book, "-q", QUESTION, *options(server))
+        kill_after = random.Random(seed).randrange(1, whole["turns"])
+        wait_for(lambda: len(server.requests) >= kill_after)
+        process.kill()
+        process.wait()
+        record, entries = only_reading()
+        assert record.status == "interrupted"
+        # What was answered was durable before the next was asked: at most the request under way is lost.
+        asked = [request["messages"][-1]["content"] for request in server.requests]
+        assert len(entries) >= len(asked) - 1
+        resumed = memagent("resume", record.id, "--json").json
+        assert len(server.requests) - len(asked) == whole["turns"] - len(entries)
+    for key in ("answer", "memory", "turns", "provenance", "evidence", "outcomes"):
+        assert resumed[key] == whole[key], key
+    assert resumed["usage"]["calls"] == whole["turns"]
+
+
+def test_interrupting_says_how_to_resume(book):
+    with FaultServer(reader, delay=0.05) as server:
+        process = spawn("ask", book, "-q", QUESTION, "-q", "another?", *options(server))
+        wait_for(lambda: len(server.requests) >= 6)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.count("resume with: memagent resume r-") == 2
+    assert "Traceback" not in err
+
+
+def test_a_failed_reading_is_resumed_when_the_server_is_back(memagent, book):
+    with FaultServer(reader, faults=[None] * 5 + [Fault("status", status=401)]) as server:
+        failed = memagent("ask", book, "-q", QUESTION, "--json", *options(server))
+        assert failed.code == 4
+        assert failed.json["turns"] == 5
+        done = memagent("resume", failed.json["reading"], "--json").json
+    assert done["answer"] == "4821973"
+    assert FACT in done["memory"]
+
+
+def interrupted(memagent, book, server) -> str:
+    result = memagent("ask", book, "-q", QUESTION, "--json", *options(server))
+    assert result.code == 4
+    return result.json["reading"]
+
+
+def broken_after_five() -> FaultServer:
+    return FaultServer(reader, faults=lambda number: Fault("status", status=401) if number >= 5 else None)
+
+
+def test_a_changed_document_is_refused(memagent, book):
+    with broken_after_five() as server:
+        reading = interrupted(memagent, book, server)
+        book.write_text(book.read_text() + "\nOne more line.")
+        result = memagent("resume", reading)
+    assert result.code == 2
+    assert "document.digest" in result.err
+    assert "document.characters" in result.err
+
+
+def test_a_moved_document_is_found_by_its_new_path(memagent, book, tmp_path):
+    with broken_after_five() as server:
+        reading = interrupted(memagent, book, server)
+        asked = len(server.requests)
+        moved = book.rename(tmp_path / "moved.txt")
+        assert memagent("resume", reading).code == 3
+        server_back = FaultServer(reader)
+        with server_back:
+            refused = memagent("resume", reading, moved, "--base-url", server_back.url)
+        assert refused.code == 2
+        assert "settings.identity" in refused.err
+        assert memagent("resume", reading, moved).code == 4
+        assert len(server.requests) == asked + 1
+
+
+def test_an_answered_or_unknown_reading_is_refused(memagent, book):
+    with FaultServer(reader) as server:
+        reading = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json["reading"]
+        again = memagent("resume", reading)
+    assert (again.code, "answered already" in again.err) == (2, True)
+    assert memagent("resume", "r-nothing").code == 2
+
+
+def test_a_reading_from_standard_input_needs_the_document_again(memagent, book):
+    with broken_after_five() as server:
+        result = memagent("ask", "-", "-q", QUESTION, "--json", *options(server), input=book.read_text())
+        refused = memagent("resume", result.json["reading"])
+        assert (refused.code, "give its path after the id" in refused.err) == (2, True)
+    assert memagent("resume", result.json["reading"], book).code == 4
+
+
+def test_a_full_journal_disk_stops_before_the_next_turn(memagent, book, monkeypatch):
+    from memagent.errors import JournalError
+
+    def full(self, entries):
+        raise JournalError("the disk is full")
+
+    monkeypatch.setattr(Journal, "append_many", full)
+    with FaultServer(reader) as server:
+        result = memagent("ask", book, "-q", QUESTION, *options(server))
+        assert len(server.requests) == 1
+    assert result.code == 2
+    assert "the disk is full" in result.err
+
+
+def test_readings_are_listed_shown_exported_and_deleted(memagent, book, tmp_path: Path):
+    with FaultServer(reader) as server:
+        values = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json
+    reading = values["reading"]
+    [listed] = memagent("readings", "list", "--json").json
+    assert (listed["reading"], listed["status"], listed["answer"]) == (reading, "answered", "4821973")
+    assert reading in memagent("readings", "list").out
+    shown = memagent("readings", "show", reading).out
+    assert f"+ {FACT}" in shown
+    assert "- read 1" in shown
+    turns = memagent("readings", "show", reading, "--json").json["turns"]
+    assert len(turns) == values["turns"]
+    assert turns[-2]["memory"] == values["memory"]
+    target = tmp_path / "reading.jsonl"
+    assert memagent("readings", "export", reading, "-o", target).code == 0
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    assert lines[0]["schema"] == "memagent.reading"
+    assert len(lines) == values["turns"] + 1
+    assert memagent("readings", "export", reading).out == target.read_text()
+    assert memagent("readings", "delete", reading).code == 0
+    assert memagent("readings", "list", "--json").json == []
+    assert memagent("readings", "show", reading).code == 2
