@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +27,9 @@ from memagent.errors import (
 )
 from memagent.models.openai_compatible import OpenAIEngine
 from memagent.models.retrying import Backoff
-from memagent.models.tokenizers import ByteTokenizer
+from memagent.models.tokenizers import ByteTokenizer, FileTokenizer
 from tests.faults import Fault, FaultServer
+from tests.models.tiny import write_tokenizer
 from tests.servers import free_port
 
 Connect = Callable[..., OpenAIEngine]
@@ -218,11 +220,16 @@ class TestRefusals:
         assert isinstance(error, ContextTooLongError)
         assert "23 tokens" in str(error)
 
-    def test_a_prompt_cut_in_silence_is_too_long(self, connect: Connect) -> None:
+    def test_a_prompt_cut_in_silence_is_too_long(self, connect: Connect, tmp_path: Path) -> None:
+        write_tokenizer(tmp_path)
+        tokenizer = FileTokenizer.load(tmp_path)
         with FaultServer(faults=lambda _: Fault("cut", tokens=40)) as server:
-            exact = connect(server, tokenizer=ByteTokenizer())
-            assert isinstance(failure(exact.generate([turn("b" * 100)])), ContextTooLongError)
-            assert only(exact.generate([turn("b" * 30)])).prompt_tokens == 40
+            exact = connect(server, tokenizer=tokenizer)
+            assert tokenizer.count("#" * 100) == 100
+            assert isinstance(failure(exact.generate([turn("#" * 100)])), ContextTooLongError)
+            assert only(exact.generate([turn("#" * 40)])).prompt_tokens == 40
+            # One token each for the server, several each in our count: nothing was cut.
+            assert only(exact.generate([turn("<|end|>" * 38)])).prompt_tokens == 40
             guessing = connect(server)
             assert isinstance(failure(guessing.generate([turn("word " * 100)])), ContextTooLongError)
             assert only(guessing.generate([turn("word " * 45)])).prompt_tokens == 40

@@ -70,6 +70,7 @@ class TestFileTokenizer:
         raw = RawTokenizer.from_file(str(folder / "tokenizer.json"))
         assert len(raw.encode("<|end|>").ids) == 1
         assert from_file.count("<|end|>") > 1
+        assert from_file.fewest("<|end|>") == 1
 
     def test_the_tokenizer_handed_in_is_left_as_it_is(self, folder: Path) -> None:
         raw = RawTokenizer.from_file(str(folder / "tokenizer.json"))

@@ -25,7 +25,7 @@ from memagent.models.endpoint import Endpoint, SideChannel, connection_limits
 from memagent.models.replies import GarbledReplyError, TransientError, completion, failure
 from memagent.models.retrying import Backoff, retry_after
 from memagent.models.server_tokenizer import ServerTokenizer, tokenizer_for_server
-from memagent.models.tokenizers import fewest_tokens
+from memagent.models.tokenizers import FileTokenizer, fewest_tokens
 
 log = logging.getLogger("memagent.models")
 
@@ -269,18 +269,17 @@ class OpenAIEngine:
             return refusal
         served = (await asyncio.to_thread(self._server_facts)).models
         if served and self.model not in served:
-            refusal += f". {self.model!r} is not served here; these are: {', '.join(served[:20])}"
+            refusal = f"{refusal.rstrip('.')}. {self.model!r} is not served here; these are: {', '.join(served[:20])}"
         return refusal
 
     def _check_whole(self, turn: Turn, reply: Completion) -> None:
         """Some servers cut a prompt that is too long and answer what is left: then their count is below ours."""
         if not reply.prompt_tokens:
             return
-        local = self._tokenizer if self._tokenizer and self._tokenizer.exact else None
-        if local is None or isinstance(local, ServerTokenizer):
-            least = fewest_tokens(turn.user)
+        if isinstance(self._tokenizer, FileTokenizer):
+            least = self._tokenizer.fewest(turn.user.strip()) - _CUT_TOLERANCE
         else:
-            least = local.count(turn.user.strip()) - _CUT_TOLERANCE
+            least = fewest_tokens(turn.user)
         if reply.prompt_tokens < least:
             raise ContextTooLongError(
                 f"the server counted {reply.prompt_tokens} tokens in a prompt of at least {least}: it cut the text to fit "

@@ -19,9 +19,9 @@ _CACHED_COUNTS = 256
 class ServerTokenizer:
     """The tokenizer behind a server's `/tokenize`: that of llama.cpp, or that of vLLM and SGLang.
 
-    Counts are exact, without special tokens. `ends` is exact with llama.cpp, which returns pieces; elsewhere there are
-    exactly `count` offsets, spread as the estimate spreads them. Recent counts are remembered. Raises ModelUnavailableError
-    when the server stops answering.
+    Counts are exact, for text on its own; vLLM takes what looks like a special token for one, as it does in chats. `ends`
+    is exact with llama.cpp, which returns pieces; elsewhere there are exactly `count` offsets, spread as the estimate
+    spreads them. Recent counts are remembered. Raises ModelUnavailableError when the server stops answering.
     """
 
     exact = True

@@ -25,11 +25,10 @@ class FileTokenizer:
     exact = True
 
     def __init__(self, raw: RawTokenizer, *, name: str) -> None:
-        # A copy: these settings would change how the caller's tokenizer renders chats.
-        self._raw: RawTokenizer = RawTokenizer.from_str(raw.to_str())
+        # Copies: these settings would change how the caller's tokenizer renders chats.
+        self._special = _plain_copy(raw)
+        self._raw = _plain_copy(raw)
         self._raw.encode_special_tokens = True
-        self._raw.no_truncation()
-        self._raw.no_padding()
         self.name = name
 
     @classmethod
@@ -46,7 +45,11 @@ class FileTokenizer:
 
     def count(self, text: str) -> int:
         """How many tokens `text` is."""
-        return sum(len(self._raw.encode(block, add_special_tokens=False).ids) for _, block in _blocks(text))
+        return _count(self._raw, text)
+
+    def fewest(self, text: str) -> int:
+        """How many tokens `text` is for a server that takes what looks like a special token for one, as most do."""
+        return min(self.count(text), _count(self._special, text))
 
     def ends(self, text: str) -> list[int]:
         """The character offset after each token; a token that holds part of a character ends after that character."""
@@ -103,9 +106,7 @@ class ByteTokenizer:
         """The character offset after each byte; the bytes of one character all end after it."""
         if text.isascii():
             return list(range(1, len(text) + 1))
-        return [
-            offset for offset, character in enumerate(text, 1) for _ in range(len(character.encode(errors="replace")))
-        ]
+        return [offset for offset, character in enumerate(text, 1) for _ in range(len(character.encode(errors="replace")))]
 
 
 def fewest_tokens(text: str) -> int:
@@ -127,6 +128,17 @@ def _tidy(offsets: list[int], length: int) -> list[int]:
     if offsets:
         offsets[-1] = length
     return offsets
+
+
+def _plain_copy(raw: RawTokenizer) -> RawTokenizer:
+    copy: RawTokenizer = RawTokenizer.from_str(raw.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def _count(raw: RawTokenizer, text: str) -> int:
+    return sum(len(raw.encode(block, add_special_tokens=False).ids) for _, block in _blocks(text))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
