@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Literal, TypeAlias
 
-from memagent.tasks.words import Split, words
 from memagent.tasks.wording import ValueKind
+from memagent.tasks.words import Split, words
 
 KeyKind: TypeAlias = Literal["pair", "phrase", "name", "noun", "coined"]
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from memagent.errors import TaskError
 from memagent.scoring import strict
 from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Count, Fact, Sample, generator
-from memagent.tasks.words import Split
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
+from memagent.tasks.words import Split
 
 _CHARS_PER_TOKEN = 4  # a first guess; the fit corrects it
 

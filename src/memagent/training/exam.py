@@ -1,9 +1,9 @@
 """Whole readings, checked in one pass: is every reply of a reading the one the update rule asks for?
 
-As long as every reply so far was right, the next prompt is known; so all prompts of a reading can be made in advance and the
-right reply of each compared with the model's greedy choice, token by token, without generating. A reading whose replies are
-all right is right when it is generated. A wrong reply that does no harm counts as wrong here: this is a lower bound of the
-accuracy that the driver measures, many times faster, and it says which turns fail.
+As long as every reply so far was right, the next prompt is known; so all prompts of a reading can be made in advance and
+the right reply of each compared with the model's greedy choice, token by token, without generating. A reading whose
+replies are all right is right when it is generated. A wrong reply that does no harm counts as wrong here: this is a lower
+bound of the accuracy that the driver measures, many times faster, and it says which turns fail.
 
     python -m memagent.training.exam RUN_FOLDER --books data/books/moby_dick.txt.gz --tokens 16384 --samples 50
 """
@@ -59,7 +59,7 @@ class Step:
 
 
 def reading_steps(source: Source, sample: Sample, number: int, chunk_tokens: int = CHUNK_TOKENS) -> list[Step]:
-    """All conversations of a reading that goes right. A fact cut by a chunk border is "lost": no reply can be right then."""
+    """All conversations of a reading that goes right. "lost": a chunk border cuts a fact, no answer can be right."""
     keys = tuple(dict.fromkeys(fact.key for fact in sample.facts if fact.key in sample.question))
     keys = tuple(sorted(keys, key=sample.question.index))
     tokenizer = FileTokenizer(source.tokenizer, name="exam")

@@ -20,7 +20,7 @@ class Tally:
     rows_right: int = 0
 
     @classmethod
-    def count(cls, loss_K: Tensor, right_NR: Tensor, kind_NR: Tensor) -> Tally:  # noqa: N803
+    def count(cls, loss_K: Tensor, right_NR: Tensor, kind_NR: Tensor) -> Tally:
         """loss_K of the tokens that carry loss; right_NR is True where there is none; kind_NR is -1 there."""
         masks = [kind_NR == kind for kind in range(len(KINDS))]
         return cls(

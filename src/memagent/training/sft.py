@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import shutil
 import sys
 import time
@@ -20,22 +19,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-for _name, _value in (("OMP_WAIT_POLICY", "PASSIVE"), ("GOMP_SPINCOUNT", "0")):
-    os.environ.setdefault(_name, _value)  # spinning barriers waste a shared machine; read when torch is imported
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 from transformers import Lfm2ForCausalLM
 
 from memagent.errors import TrainingError
+from memagent.tasks.samples import generator
 from memagent.training.checkpoint import load_checkpoint, save_checkpoint
 from memagent.training.config import Schedule, TrainConfig, load_config
 from memagent.training.data import Mixture, Source, mixture_batch, open_source, step_batches
 from memagent.training.metrics import Tally
 from memagent.training.model import build_model, reply_hidden
 from memagent.training.rows import Batch
-from memagent.tasks.samples import generator
 
 
 class Trainer:
@@ -150,9 +146,9 @@ def batch_loss(model: Lfm2ForCausalLM, batch: Batch, bf16: bool) -> tuple[Tensor
     keep = kind_NR >= 0
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
         hidden_NRD = reply_hidden(model, torch.tensor(batch.ids), torch.tensor(batch.at))
-        logits_KV = F.linear(hidden_NRD[keep], model.model.embed_tokens.weight)
+        logits_KV = functional.linear(hidden_NRD[keep], model.model.embed_tokens.weight)
     target_K = torch.tensor(batch.target)[keep]
-    loss_K = F.cross_entropy(logits_KV.float(), target_K, reduction="none")
+    loss_K = functional.cross_entropy(logits_KV.float(), target_K, reduction="none")
     right_NR = torch.ones_like(keep)
     right_NR[keep] = logits_KV.argmax(-1) == target_K
     return loss_K.mean(), Tally.count(loss_K.detach(), right_NR, kind_NR)

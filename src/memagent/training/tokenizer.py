@@ -1,9 +1,10 @@
-"""Trains the embedded model's tokenizer: byte-level BPE, with the pre-tokenization that llama.cpp calls "llama-bpe".
+r"""Trains the embedded model's tokenizer: byte-level BPE, with the pre-tokenization that llama.cpp calls "llama-bpe".
 
 Digits are cut into groups of up to three, and every such group gets a token of its own: copying a number is then a matter
 of a few tokens that each say where in the number one is.
 
-    python -m memagent.training.tokenizer --out FOLDER --books data/books/war_and_peace.md.gz data/books/federalist_papers.md.gz
+    python -m memagent.training.tokenizer --out FOLDER \
+        --books data/books/war_and_peace.md.gz data/books/federalist_papers.md.gz
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from memagent.tasks.haystack import read_text
 from memagent.tasks.keys import distinct_keys, make_value
-from memagent.tasks.wording import NOUNS, STATEMENTS, ask, state
+from memagent.tasks.wording import NOUNS, STATEMENTS, ValueKind, ask, state
 
 PAD, BEGIN, REPLY, END = "<|pad|>", "<|begin|>", "<|reply|>", "<|end|>"
 SPECIALS = (PAD, BEGIN, REPLY, END)
@@ -64,8 +65,9 @@ def corpus(books: Sequence[Path], seed: int = 0, lines: int = 6000, numbers: int
     for book in books:
         yield from read_text(book).splitlines(keepends=True)
     rng = random.Random(seed)
+    kinds: tuple[ValueKind, ...] = ("number", "word")
     for _ in range(lines):
-        kind = rng.choice(("number", "word"))
+        kind = rng.choice(kinds)
         noun = rng.choice(NOUNS[kind])
         keys = distinct_keys(rng, rng.randint(1, 4), "pair", "train")
         yield f"Question: {ask(rng, noun, keys)}\nMemory: nothing yet\nText:\nNew memory:\nAnswer: not found"

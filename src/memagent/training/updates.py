@@ -17,8 +17,8 @@ from memagent.core.prompts import Profile
 from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Fact
-from memagent.tasks.words import Split
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
+from memagent.tasks.words import Split
 
 NOT_YET, NOT_FOUND = "not yet", "not found"
 Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is

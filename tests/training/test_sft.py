@@ -1,0 +1,91 @@
+"""The trainer: it learns, it survives being killed, it stops when the loss is not a number."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from memagent.errors import TrainingError
+from memagent.training.config import TrainConfig
+from memagent.training.sft import Trainer, main, run
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    run(config, folder, resume=False)
+    return folder
+
+
+def test_the_loss_falls(whole: Path) -> None:
+    losses = [line["train"]["loss"] for line in lines(whole) if "train" in line]
+    assert len(losses) == 40
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+
+
+def test_validation_reports_every_mixture(whole: Path) -> None:
+    reports = [line["validation"] for line in lines(whole) if "validation" in line]
+    assert len(reports) == 2
+    assert set(reports[0]) == {"dense", "answer", "echo"}
+    assert {"loss", "value", "row"} <= set(reports[0]["dense"])
+
+
+def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memagent.training.sft", str(config_file), "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = tmp_path / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not metrics.exists() or metrics.read_text(encoding="utf-8").count("\n") < 10:
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    subprocess.run([*command, "--resume"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert lines(tmp_path) == lines(whole)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(config: TrainConfig, whole: Path) -> None:
+    with pytest.raises(TrainingError, match="--resume"):
+        run(config, whole, resume=False)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(config: TrainConfig) -> None:
+    trainer = Trainer(config)
+    with torch.no_grad():
+        trainer.model.model.embed_tokens.weight.fill_(float("nan"))
+    with pytest.raises(TrainingError, match="loss is nan at step 0"):
+        trainer.train_step(trainer.make_step(0))
+
+
+def test_a_checkpoint_of_another_model_is_refused(config: TrainConfig) -> None:
+    trainer = Trainer(config)
+    state = trainer.state()
+    state["model"] = {"wrong": torch.zeros(1)}
+    with pytest.raises(TrainingError, match="does not fit"):
+        trainer.restore(state)
+
+
+def test_the_data_of_a_step_does_not_depend_on_the_past(config: TrainConfig) -> None:
+    assert Trainer(config).make_step(7) == Trainer(config).make_step(7)
+    assert Trainer(config).make_step(7) != Trainer(config).make_step(8)
+
+
+def test_the_command_names_the_field_at_fault(config_file: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text(config_file.read_text(encoding="utf-8").replace("rate = 1e-2", "rate = -1"), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"bad\.toml: schedule\.rate"):
+        main([str(bad), "--out", str(tmp_path / "out")])
