@@ -272,6 +272,11 @@ class TestSecrets:
     def test_the_address_of_the_chat_route_is_understood(self) -> None:
         assert OpenAIEngine("m", "http://h:1/v1/chat/completions/").identity == "openai:m@http://h:1/v1"
 
+    @pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"retries": -1}])
+    def test_unusable_settings(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            OpenAIEngine("m", "http://h/v1", **options)
+
     @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1"])
     def test_an_unusable_url(self, url: str) -> None:
         with pytest.raises(ConfigError, match="base URL"):

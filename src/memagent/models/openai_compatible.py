@@ -18,7 +18,14 @@ from typing import Any
 import openai
 
 from memagent.core.types import Completion, Tokenizer, Turn
-from memagent.errors import ContextTooLongError, ModelError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from memagent.errors import (
+    ConfigError,
+    ContextTooLongError,
+    ModelError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
 from memagent.models.background import CLOSED, BackgroundLoop
 from memagent.models.discovery import ServerFacts, discover
 from memagent.models.endpoint import Endpoint, SideChannel, connection_limits
@@ -49,7 +56,7 @@ class OpenAIEngine:
     overhead     tokens the chat form adds around a message; measured where the server tells, else 64
     extra_body   further fields for every request, for servers known to take them
 
-    Raises (from agenerate; in place from generate): ContextTooLongError also when the server's own count shows that it cut
+    Raises ConfigError for settings that cannot be meant. Raises (from agenerate; in place from generate): ContextTooLongError also when the server's own count shows that it cut
     the prompt; ModelRefusedError at once; ModelUnavailableError or ModelReplyError after the last attempt.
     Retries are logged at INFO to "memagent.models". `close` (or `with`) leaves no thread or socket behind.
     """
@@ -69,6 +76,10 @@ class OpenAIEngine:
         extra_body: Mapping[str, Any] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
+        if concurrency < 1 or timeout <= 0 or retries < 0:
+            raise ConfigError(
+                f"concurrency {concurrency}, timeout {timeout} s, retries {retries}: at least 1, more than 0, at least 0 is needed"
+            )
         self.model = model
         self._endpoint = Endpoint.parse(base_url, api_key)
         self._concurrency = concurrency
