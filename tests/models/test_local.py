@@ -16,7 +16,7 @@ from tests.models.tiny import make_tiny_model
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
-    engine = LocalEngine(make_tiny_model(tmp_path_factory.mktemp("model")), record_prompts=True)
+    engine = LocalEngine(make_tiny_model(tmp_path_factory.mktemp("model")), dtype="float32", record_prompts=True)
     yield engine
     engine.close()
 

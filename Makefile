@@ -1,0 +1,45 @@
+# make ask    sets everything up and asks three questions of a book, offline, with the embedded model
+# make test   sets everything up and runs the test suite
+# make check  ruff, mypy and the import contracts
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Once, for both torch and the rest: torch goes first and alone, so that nothing pulls in another build of it.
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
+
+.PHONY: ask test check clean
+
+ask: $(VENV)/.local-installed
+	@$(BIN)/python examples/ask_a_book.py
+
+test: $(VENV)/.dev-installed
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"memagent needs Python 3.11 or newer, $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.torch-installed: $(VENV)/.created constraints.txt
+	@echo "setting up in $(VENV): a few minutes, once"
+	$(PIP) install --quiet $(TORCH)
+	@touch $@
+
+$(VENV)/.local-installed: $(VENV)/.torch-installed pyproject.toml
+	$(PIP) install --quiet -c constraints.txt -e '.[local,documents]'
+	@touch $@
+
+$(VENV)/.dev-installed: $(VENV)/.torch-installed pyproject.toml
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.local-installed
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
