@@ -63,6 +63,9 @@ class TestWindow:
         server.routes["/api/show"] = {"parameters": parameters, "model_info": {"qwen3.context_length": 32768}}
         server.routes["/api/ps"] = {"models": [{"name": name, "context_length": size} for name, size in loaded]}
         assert window(server) == expected
+        facts = discover(channel(server), "m")
+        assert facts is not None
+        assert "m" in facts.models
 
     def test_a_server_that_does_not_say(self, server: FaultServer) -> None:
         assert window(server, "scripted") is None

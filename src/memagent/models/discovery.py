@@ -38,7 +38,9 @@ def discover(channel: SideChannel, model: str) -> ServerFacts | None:
     kind = "ollama" if kind == "library" else kind
     named: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
-        named.update(dict.fromkeys([str(entry["id"]), *map(str, entry.get("aliases") or [])], entry))
+        name = str(entry["id"])
+        # Ollama takes a name without its tag for the latest one.
+        named.update(dict.fromkeys([name, name.removesuffix(":latest"), *map(str, entry.get("aliases") or [])], entry))
     if kind == "llamacpp":
         window = _llama_window(channel)
     elif kind == "ollama":

@@ -56,8 +56,9 @@ class OpenAIEngine:
     overhead     tokens the chat form adds around a message; measured where the server tells, else 64
     extra_body   further fields for every request, for servers known to take them
 
-    Raises ConfigError for settings that cannot be meant. Raises (from agenerate; in place from generate): ContextTooLongError also when the server's own count shows that it cut
-    the prompt; ModelRefusedError at once; ModelUnavailableError or ModelReplyError after the last attempt.
+    Raises ConfigError for settings that cannot be meant. agenerate raises, and generate puts in place: ModelRefusedError at
+    once; ContextTooLongError, also when the server's own count shows that it cut the prompt; ModelUnavailableError or
+    ModelReplyError after the last attempt.
     Retries are logged at INFO to "memagent.models". `close` (or `with`) leaves no thread or socket behind.
     """
 
@@ -78,7 +79,8 @@ class OpenAIEngine:
     ) -> None:
         if concurrency < 1 or timeout <= 0 or retries < 0:
             raise ConfigError(
-                f"concurrency {concurrency}, timeout {timeout} s, retries {retries}: at least 1, more than 0, at least 0 is needed"
+                f"at least 1 is needed for concurrency ({concurrency}), more than 0 s for timeout ({timeout}), "
+                f"at least 0 for retries ({retries})"
             )
         self.model = model
         self._endpoint = Endpoint.parse(base_url, api_key)
