@@ -1,0 +1,102 @@
+"""Time, speed and peak memory of `memagent ask` on the embedded model, as the document grows.
+
+    python benchmarks/ask_scaling.py [--tokens 10000 100000 1000000] [-o FILE.json]
+
+Each length is one real process, `memagent ask … --json`, on Moby-Dick cut or repeated to that many tokens. Peak memory is
+the kernel's count for that process. What every run pays once (starting Python, opening the weights) is measured on a
+document of one chunk and reported apart. Ratios are between runs of the same session: the machine's absolute speed varies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "data/books/moby_dick.txt.gz"
+QUESTION = "What is the access code for amber-falcon?"
+
+
+def document(tokens: int) -> str:
+    """Moby-Dick, repeated and cut to about `tokens` tokens of the embedded tokenizer."""
+    from memagent.models.open import EMBEDDED
+    from memagent.models.tokenizers import FileTokenizer
+
+    tokenizer = FileTokenizer.load(EMBEDDED)
+    book = gzip.decompress(BOOK.read_bytes()).decode()
+    per_token = 200_000 / tokenizer.count(book[:200_000])
+    text = book * (1 + int(tokens * per_token) // len(book))
+    return text[: int(tokens * per_token)]
+
+
+def measure(path: Path) -> dict[str, Any]:
+    """One run: wall seconds, peak resident memory in MB, and what the command says of itself."""
+    command = [sys.executable, "-m", "memagent", "ask", str(path), "-q", QUESTION, "--json"]
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as out:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=out, env={**os.environ, "MEMAGENT_HOME": home})
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - began
+        if status:
+            raise SystemExit(f"memagent ask ended with status {status}")
+        out.seek(0)
+        values = json.load(out)
+    return {
+        "tokens": values["document"]["tokens"],
+        "turns": values["turns"],
+        "wall_seconds": wall,
+        "engine_seconds": values["usage"]["seconds"],
+        "peak_mb": usage.ru_maxrss / 1024,
+    }
+
+
+def table(rows: list[dict[str, Any]], start: float) -> str:
+    """Markdown: one line per length, times without the start."""
+    lines = [
+        "| tokens | turns | seconds | tokens/s | outside the engine | peak memory |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        seconds = row["wall_seconds"] - start
+        outside = 1 - row["engine_seconds"] / seconds
+        lines.append(
+            f"| {row['tokens']:,} | {row['turns']:,} | {seconds:.1f} | {row['tokens'] / seconds:,.0f} |"
+            f" {outside:.1%} | {row['peak_mb']:.0f} MB |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "book.txt"
+        rows = []
+        for tokens in (300, *arguments.tokens):
+            path.write_text(document(tokens))
+            rows.append(measure(path))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    small, *rows = rows
+    start = small["wall_seconds"] - small["engine_seconds"]
+    print(f"start (Python, libraries, weights): {start:.1f} s, taken off below\n\n{table(rows, start)}")
+    for before, after in pairwise(rows):
+        ratio = (after["wall_seconds"] - start) / (before["wall_seconds"] - start)
+        print(f"\n{after['tokens']:,} over {before['tokens']:,} tokens: time × {ratio:.2f}", end="")
+        print(f", memory × {after['peak_mb'] / rows[0]['peak_mb']:.2f} of the shortest")
+    if arguments.output:
+        arguments.output.write_text(json.dumps({"start_seconds": start, "rows": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
