@@ -1,4 +1,4 @@
-"""A training run small enough for a test: a tokenizer of 400 tokens, two pages of text, a model of a few thousand weights."""
+"""A training run small enough for a test: 400 tokens, two pages of text, a few thousand weights."""
 
 from __future__ import annotations
 

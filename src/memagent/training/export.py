@@ -53,6 +53,7 @@ def write_model(
     tensors = {name: value.to(dtype).contiguous() for name, value in model.state_dict().items() if name != "lm_head.weight"}
     temporary = out / "model.safetensors.tmp"
     save_file(tensors, temporary, metadata={"format": "pt"})
+    temporary.chmod(0o644)
     temporary.replace(out / "model.safetensors")
     description = model.config.to_dict()
     description |= {"architectures": ["Lfm2ForCausalLM"], "dtype": str(dtype).removeprefix("torch.")}

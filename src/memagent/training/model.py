@@ -50,9 +50,9 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
 def initialize(model: Lfm2ForCausalLM, shape: ModelShape, generator: torch.Generator) -> None:
     """Random weights, arranged so that copying is near.
 
-    Attention begins as "look for what is alike, and copy it": queries and keys share one random projection, and values are
-    put back by the transpose of theirs (mimetic initialization, arXiv 2305.09828). Convolutions begin with open gates, which takes a
-    coordinate that is the same for all tokens: they then pass on what the previous tokens were, undistorted.
+    Attention begins as "look for what is alike, and copy it": queries and keys share one random projection, and values
+    are put back by the transpose of theirs (mimetic initialization, arXiv 2305.09828). Convolutions begin with open gates,
+    which takes a coordinate that is the same for all tokens: they then pass on what the previous tokens were, undistorted.
     """
     depth = math.sqrt(2 * len(shape.layers))
     with torch.no_grad():

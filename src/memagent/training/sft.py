@@ -1,6 +1,6 @@
 """The supervised trainer: next-token loss on replies, one process, resumable to the bit.
 
-    python -m memagent.training.sft CONFIG --out FOLDER [--resume]
+    python -m memagent.training.sft CONFIG --out FOLDER [--resume] [--stop-after STEP]
 
 Everything a step reads is a function of the configuration and the step's number; everything it changes is in the
 checkpoint. A run that was killed and resumed therefore writes the same metrics as one that was not (on the same machine and
@@ -231,12 +231,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("config", type=Path, help="TOML file")
     parser.add_argument("--out", type=Path, required=True, help="folder for metrics and checkpoints")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    parser.add_argument("--stop-after", type=int, help="stop at this step of the schedule")
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config)
         options.out.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(options.config, options.out / "config.toml")
-        run(config, options.out, resume=options.resume)
+        if options.resume or not (options.out / "checkpoint.pt").exists():
+            shutil.copyfile(options.config, options.out / "config.toml")
+        run(config, options.out, resume=options.resume, stop_after=options.stop_after)
     except (TrainingError, ValueError) as error:
         sys.exit(f"error: {error}")
 
