@@ -126,19 +126,22 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
     kind = _fast_dtype(device) if dtype == "auto" else dtype
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=getattr(torch, kind))
+        with _quiet():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True, dtype=getattr(torch, kind)
+            )
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
-    return tokenizer, model.to(device).eval()
+    return tokenizer, model.eval().to(device)
 
 
 def _fast_dtype(device: str) -> str:
     if device.startswith("cuda"):
         return "bfloat16"
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
     return "bfloat16" if native else "float32"
 
