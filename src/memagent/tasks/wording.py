@@ -56,6 +56,14 @@ STATEMENTS: tuple[str, ...] = (
     "The {noun} that belongs to {key} is {value}, as everybody knew.",
     "The {noun} {value} belongs to {key}.",
     "Somebody had written down {value} as the {noun} for {key}.",
+    "Everybody knew that {key}'s {noun} was {value}.",
+    "According to the ledger, the {noun} of {key} is {value}.",
+    "The {noun} assigned to {key} is {value}.",
+    "The {noun} for {key} has been changed to {value}.",
+    "To reach {key}, use the {noun} {value}.",
+    "Entry for {key}: {value}.",
+    "On the back of the paper it said that {key} had the {noun} {value}, and nothing else.",
+    "{value} was the {noun} that {key} had chosen.",
 )
 
 QUESTIONS_ONE: tuple[str, ...] = (
@@ -65,6 +73,13 @@ QUESTIONS_ONE: tuple[str, ...] = (
     "Which {noun} belongs to {key}?",
     "Find the {noun} of {key}.",
     "Tell me the {noun} for {key}.",
+    "What is {key}'s {noun}?",
+    "What was the {noun} for {key}?",
+    "Please give me the {noun} of {key}.",
+    "Can you find the {noun} for {key} in the text?",
+    "According to the text, what is the {noun} of {key}?",
+    "What {noun} does {key} have?",
+    "What does the text say about {key}?",
 )
 
 QUESTIONS_MANY: tuple[str, ...] = (
@@ -74,6 +89,12 @@ QUESTIONS_MANY: tuple[str, ...] = (
     "Which {nouns} belong to {keys}?",
     "Find the {nouns} of {keys}.",
     "Tell me the {nouns} for {keys}.",
+    "What were the {nouns} for {keys}?",
+    "Please give me the {nouns} of {keys}.",
+    "Can you find the {nouns} for {keys} in the text?",
+    "According to the text, what are the {nouns} of {keys}?",
+    "What {nouns} do {keys} have?",
+    "What does the text say about {keys}?",
 )
 
 

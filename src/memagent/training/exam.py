@@ -84,10 +84,12 @@ def reading_steps(source: Source, sample: Sample, number: int, chunk_tokens: int
 
 
 @torch.inference_mode()
-def wrong_steps(model: Lfm2ForCausalLM, steps: Sequence[Step], *, bf16: bool, batch_tokens: int = 16384) -> list[Step]:
-    """The steps whose greedy reply is not the right one."""
+def wrong_steps(
+    model: Lfm2ForCausalLM, steps: Sequence[Step], *, bf16: bool, batch_tokens: int = 16384
+) -> list[tuple[Step, list[int]]]:
+    """The steps whose greedy reply is not the right one, with the model's choice after every token of the right one."""
     ordered = sorted(steps, key=lambda step: len(step.row.ids))
-    wrong: list[Step] = []
+    wrong: list[tuple[Step, list[int]]] = []
     while ordered:
         width = len(ordered[-1].row.ids)
         part = ordered[-max(1, batch_tokens // width) :]
@@ -97,7 +99,7 @@ def wrong_steps(model: Lfm2ForCausalLM, steps: Sequence[Step], *, bf16: bool, ba
             hidden_NRD = reply_hidden(model, torch.tensor(batch.ids), torch.tensor(batch.at))
             best_NR = model.lm_head(hidden_NRD).argmax(-1)
         right_N = ((best_NR == torch.tensor(batch.target)) | (torch.tensor(batch.kind) < 0)).all(1)
-        wrong += [step for step, right in zip(part, right_N.tolist(), strict=True) if not right]
+        wrong += [(part[i], best_NR[i, : len(part[i].row.kinds)].tolist()) for i in (~right_N).nonzero()[:, 0].tolist()]
     return wrong
 
 
@@ -142,11 +144,13 @@ def main() -> None:
         steps += mine
         wrong += wrong_steps(model, mine, bf16=options.bf16)
     print(
-        f"step {state['step']} {options.task} {options.tokens}: {report(options.samples, steps, wrong)}"
+        f"step {state['step']} {options.task} {options.tokens}:"
+        f" {report(options.samples, steps, [step for step, _ in wrong])}"
         f" ({time.perf_counter() - began:.0f} s)"
     )
-    for step in wrong[: options.show]:
-        print("-----", step.what, source.tokenizer.decode(step.row.ids, skip_special_tokens=False))
+    for step, choice in wrong[: options.show]:
+        text = source.tokenizer.decode(step.row.ids, skip_special_tokens=False)
+        print(f"----- {step.what}\n{text}\n{source.tokenizer.decode(choice, skip_special_tokens=False)}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
-from memagent.tasks.words import Split
+from memagent.tasks.words import Split, words
 
 NOT_YET, NOT_FOUND = "not yet", "not found"
 Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
@@ -118,10 +118,18 @@ def draw_value(rng: random.Random, kind: ValueKind, split: Split) -> str:
     return make_value(rng, kind, split, 7 if rng.random() < 0.7 else rng.randint(2, 10))
 
 
+def draw_noun(rng: random.Random, kind: ValueKind, split: Split) -> Noun:
+    """What a value is called: one of the usual nouns, or any noun, so that the name of a thing does not matter."""
+    if rng.random() < 0.75:
+        return rng.choice(NOUNS[kind])
+    word = rng.choice(words("nouns", split))
+    return Noun(word, word + "s")
+
+
 def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exercise, list[Statement]]:
     """An exercise and the facts to plant, as (sentence, key, value), in document order."""
     kind: ValueKind = "number" if rng.random() < 0.75 else "word"
-    noun = rng.choice(NOUNS[kind])
+    noun = draw_noun(rng, kind, split)
     keys = draw_keys(rng, rng.randint(*recipe.asked), split)
     first = rng.random() < recipe.fresh
     memory = {key: draw_value(rng, kind, split) for key in keys if not first and rng.random() < recipe.kept}
@@ -139,13 +147,10 @@ def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exe
     facts = []
     for key in about:
         value = draw_value(rng, kind, split)
-        facts.append((_statement(rng, same, noun, key, value), key, value))
+        called = noun if rng.random() < 0.9 else draw_noun(rng, kind, split)
+        facts.append((state(same or rng.choice(STATEMENTS), called, key, value), key, value))
     exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first)
     return exercise, facts
-
-
-def _statement(rng: random.Random, template: str | None, noun: Noun, key: str, value: str) -> str:
-    return state(template or rng.choice(STATEMENTS), noun, key, value)
 
 
 def rewrap(rng: random.Random, text: str) -> str:
