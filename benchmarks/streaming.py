@@ -24,7 +24,7 @@ BOOK = ROOT / "data/books/moby_dick.txt.gz"
 
 def cut(path: str, limit: int) -> None:
     """The measured process: loads, cuts, prints one JSON line."""
-    from memagent.core import chunk
+    from memagent.core import Chunks, chunk
     from memagent.documents import load
     from memagent.models.open import EMBEDDED
     from memagent.models.tokenizers import FileTokenizer
@@ -33,10 +33,9 @@ def cut(path: str, limit: int) -> None:
     began = time.perf_counter()
     document = load([path])
     loaded = time.perf_counter()
-    chunks = tuple(chunk(document, tokenizer, limit))  # kept, as a plan keeps them
+    chunks = Chunks(chunk(document, tokenizer, limit))
     done = time.perf_counter()
-    tokens = sum(one.tokens for one in chunks)
-    print(json.dumps({"chunks": len(chunks), "tokens": tokens, "load": loaded - began, "cut": done - loaded}))
+    print(json.dumps({"chunks": len(chunks), "tokens": chunks.tokens, "load": loaded - began, "cut": done - loaded}))
 
 
 def measure(path: Path, limit: int) -> dict[str, float]:

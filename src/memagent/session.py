@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from memagent.core import Chunk, Completion, Plan, State, state_from_json
+from memagent.core import Chunks, Completion, Plan, Span, State, state_from_json
 from memagent.documents import Document
 from memagent.driver import Transcript, TurnRecord, arun, run
 from memagent.errors import JournalError, ModelError
@@ -68,7 +68,7 @@ class Session:
         self.journal = journal
         self.paths = list(paths)
         self.encoding = encoding
-        self._chunks: tuple[Chunk, ...] | None = None
+        self._chunks: Chunks | None = None
 
     def plan(self, question: str) -> Plan:
         """The plan for a question. The document is cut once for all questions. Raises ConfigError."""
@@ -175,7 +175,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     for entry in journal.turns(id):
         span = None
         if entry.span_start is not None and entry.span_end is not None:
-            span = Chunk(start=entry.span_start, end=entry.span_end, tokens=0).span
+            span = Span(start=entry.span_start, end=entry.span_end)
         reading.ledger.add(entry.number, span, entry.outcome, entry.memory, entry.completion)
     state = journal.last_state(id)
     if state is not None:

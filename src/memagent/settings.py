@@ -9,7 +9,7 @@ from typing import Any
 
 from memagent.core import (
     Budgets,
-    Chunk,
+    Chunks,
     Plan,
     Profile,
     Rules,
@@ -119,9 +119,7 @@ def make_settings(
     )
 
 
-def make_plan(
-    text: Text, question: str, settings: Settings, opened: OpenModel, chunks: tuple[Chunk, ...] | None = None
-) -> Plan:
+def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:
     """The plan of one reading. `chunks` re-uses the cut of another question's plan over the same text."""
     return plan_reading(
         text,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent.core.chunking import MIN_CHUNK_TOKENS, chunk, split
+from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks, chunk, split
 from memagent.core.types import Span
 from memagent.errors import ConfigError
 from memagent.models.tokenizers import ByteTokenizer
@@ -93,3 +93,18 @@ def test_a_limit_too_small_is_refused_with_the_least():
 
 def test_an_empty_text_has_no_chunks():
     assert cut("") == []
+
+
+@given(TEXTS)
+@settings(max_examples=50, deadline=None)
+def test_kept_chunks_are_those_that_were_cut(text):
+    chunks = cut(text)
+    kept = Chunks(chunks)
+    assert list(kept) == chunks == kept[:]
+    assert kept[1:3] == chunks[1:3]
+    assert kept.tokens == sum(one.tokens for one in chunks)
+    if chunks:
+        assert (kept[-1], kept[0]) == (chunks[-1], chunks[0])
+        assert kept.digest() != Chunks(chunks[:-1]).digest()
+    with pytest.raises(IndexError):
+        kept[len(chunks)]

@@ -54,7 +54,7 @@ def show(reading: Id, as_json: AsJson = False) -> None:
         for entry in journal.turns(record.id):
             where = "answer" if entry.span_start is None else f"characters {entry.span_start:,}–{entry.span_end:,}"
             if entry.memory != memory or entry.outcome not in ("kept", "unchanged"):
-                out.print(f"[dim]turn {entry.number} · {where} · {entry.outcome}[/]")
+                out.print(f"[dim]turn {entry.number + 1} · {where} · {entry.outcome}[/]")
                 _print_diff(memory, entry.memory)
             memory = entry.memory
         out.print(f"[bold green]{plain(record.answer)}[/]" if record.answer else plain(record.reason or "no answer yet"))

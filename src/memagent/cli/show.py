@@ -27,12 +27,12 @@ def print_readings(session: Session, results: Sequence[Reading]) -> None:
 
 def _print_origin(result: Reading) -> None:
     for found in result.evidence:
-        out.print(f"  found in {plain(found.place)} (turn {found.turn}): [italic]“{plain(found.quote)}”[/]")
+        out.print(f"  found in {plain(found.place)} (turn {found.turn + 1}): [italic]“{plain(found.quote)}”[/]")
     if not result.evidence:
         out.print("  [dim]the words of the answer stand nowhere in the text the memory came from[/]")
     out.print("  memory:")
     for source in result.provenance:
-        where = f"  [dim]turn {source.turn}, from {plain(source.place)}[/]" if source.place else ""
+        where = f"  [dim]turn {source.turn + 1}, from {plain(source.place)}[/]" if source.place else ""
         out.print(f"    {plain(source.line)}{where}")
     if result.id:
         out.print(f"  [dim]reading {result.id}; every memory: memagent readings show {result.id}[/]")

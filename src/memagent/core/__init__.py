@@ -1,7 +1,7 @@
 """The reading protocol. Standard library only: no I/O, clock, random numbers or logging."""
 
 from memagent.core.budgets import Budgets, budgets_for, check_budgets, template_tokens, with_overrides
-from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, chunk
+from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, chunk
 from memagent.core.outcomes import Outcome, Rules
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
@@ -12,6 +12,7 @@ __all__ = [
     "MIN_CHUNK_TOKENS",
     "Budgets",
     "Chunk",
+    "Chunks",
     "Completion",
     "Engine",
     "LineOrigin",

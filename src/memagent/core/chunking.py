@@ -11,10 +11,13 @@ with the document.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from memagent.core.types import Span, Text, Tokenizer
 from memagent.errors import ConfigError
@@ -43,6 +46,37 @@ class Chunk:
     @property
     def span(self) -> Span:
         return Span(start=self.start, end=self.end)
+
+
+class Chunks(Sequence[Chunk]):
+    """All chunks of a document, in order, in twelve bytes each: a plan over gigabytes stays small."""
+
+    def __init__(self, chunks: Iterable[Chunk] = ()) -> None:
+        self._ends, self._tokens = array("Q"), array("I")
+        for one in chunks:
+            self._ends.append(one.end)
+            self._tokens.append(one.tokens)
+        self.tokens = sum(self._tokens)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Chunk: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Chunk]: ...
+
+    def __getitem__(self, index: int | slice) -> Chunk | list[Chunk]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        place = range(len(self))[index]
+        start = self._ends[place - 1] if place else 0
+        return Chunk(start=start, end=self._ends[place], tokens=self._tokens[place])
+
+    def digest(self) -> str:
+        """SHA-256 of where the chunks end."""
+        return hashlib.sha256(self._ends.tobytes()).hexdigest()
 
 
 def chunk(text: Text, tokenizer: Tokenizer, limit: int) -> Iterator[Chunk]:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from memagent.core.budgets import Budgets, check_budgets, template_tokens
-from memagent.core.chunking import Chunk, chunk, split
+from memagent.core.chunking import Chunks, chunk, split
 from memagent.core.outcomes import Outcome, Rules, boxed, fit, over_budget, reply_text, says_no_change
 from memagent.core.prompts import Profile
 from memagent.core.types import Completion, Sampling, Span, Text, Tokenizer, Turn
@@ -38,7 +38,7 @@ class Plan:
 
     question: str
     text: Text
-    chunks: tuple[Chunk, ...]
+    chunks: Chunks
     tokenizer: Tokenizer
     profile: Profile
     budgets: Budgets
@@ -54,13 +54,13 @@ class Plan:
     @property
     def tokens(self) -> int:
         """Tokens of the document, counted chunk by chunk."""
-        return sum(chunk.tokens for chunk in self.chunks)
+        return self.chunks.tokens
 
     def digest(self) -> str:
         """SHA-256 of what decides the turns, apart from the document's text: two plans with one digest ask the same."""
         values = (
             self.question,
-            [(chunk.start, chunk.end) for chunk in self.chunks],
+            self.chunks.digest(),
             len(self.text),
             asdict(self.profile),
             asdict(self.budgets),
@@ -123,7 +123,7 @@ def plan_reading(
     sampling: Sampling | None = None,
     rules: Rules = "careful",
     direct: bool = False,
-    chunks: tuple[Chunk, ...] | None = None,
+    chunks: Chunks | None = None,
 ) -> Plan:
     """Checks the budgets against the window, cuts the document and returns the plan. No model is called.
 
@@ -143,7 +143,7 @@ def plan_reading(
     plan = Plan(
         question=question,
         text=text,
-        chunks=(),
+        chunks=Chunks(),
         tokenizer=tokenizer,
         profile=profile,
         budgets=budgets,
@@ -155,7 +155,7 @@ def plan_reading(
         _check_direct(plan, window, overhead)
         return plan
     check_budgets(budgets, template, window)
-    return replace(plan, chunks=tuple(chunk(text, tokenizer, budgets.chunk)) if chunks is None else chunks)
+    return replace(plan, chunks=Chunks(chunk(text, tokenizer, budgets.chunk)) if chunks is None else chunks)
 
 
 def next_turn(plan: Plan, state: State) -> Turn | None:
