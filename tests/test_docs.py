@@ -1,0 +1,70 @@
+"""What the documentation says is run: Python blocks, commands and their options, links, profiles."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from memagent.cli import app
+from memagent.core import profile_from_mapping
+from memagent.models.open import EMBEDDED
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), EMBEDDED / "README.md"]
+COMMAND = typer.main.get_command(app)
+
+
+def test_the_readme_runs_from_python(tmp_path, monkeypatch, capsys):
+    (tmp_path / "book.txt").write_text(
+        "It was a cold morning. The access code for amber-falcon is 4821973. They sailed on."
+    )
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "4821973"
+    assert "book.txt" in out[1]
+
+
+def commands(page: Path) -> list[str]:
+    lines = re.findall(r"^(?: {4}|\$ )(memagent .*)$", page.read_text(), re.MULTILINE)
+    return [line.partition("  #")[0] for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_the_documentation_exist_with_their_options(page):
+    for line in commands(page):
+        words, command = shlex.split(line)[1:], COMMAND
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        known = {option for parameter in command.params for option in parameter.opts}
+        used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert used <= known, f"{page.name}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_profile_in_the_guide_is_a_profile():
+    import tomllib
+
+    text = (ROOT / "docs/guide/profiles.md").read_text()
+    block = "\n".join(line[4:] for line in text.splitlines() if re.match(r" {4}(\w+ +=|\w+ = )", line))
+    assert profile_from_mapping(tomllib.loads(block), "the guide").name == "mine"
+
+
+def test_every_option_has_the_place_it_is_promised():
+    text = COMMAND.commands["ask"].params
+    options = {option for parameter in text for option in parameter.opts}
+    for promised in (
+        "--question --model --base-url --profile --chunk-tokens --memory-tokens --temperature --seed --json --dry-run"
+        " --no-journal --direct --verbose --questions"
+    ).split():
+        assert promised in options
