@@ -1,0 +1,62 @@
+"""One reading of the embedded model, three ways: in this process, on llama.cpp, on `transformers serve`. All real."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from memagent.models.gguf import write_gguf
+from memagent.models.open import EMBEDDED
+from memagent.tasks.needle import plant
+from tests.servers import llama_server, transformers_server
+
+QUESTION = "What is the access code for amber-falcon?"
+BUDGETS = ["--question-tokens", 64, "--chunk-tokens", 640, "--memory-tokens", 128, "--answer-tokens", 128]
+BOOK = Path(__file__).parents[2] / "data/books/moby_dick.txt.gz"
+
+
+@pytest.fixture
+def novel(tmp_path):
+    """Five chunks of Moby-Dick with the fact in the middle."""
+    text = gzip.decompress(BOOK.read_bytes()).decode()[30_000:38_000]
+    text, _ = plant(text, [("The access code for amber-falcon is 4821973.", "amber-falcon", "4821973")], [0.5])
+    path = tmp_path / "novel.txt"
+    path.write_text(text)
+    return path
+
+
+def ask(memagent, novel, *options):
+    result = memagent("ask", novel, "-q", QUESTION, "--json", *BUDGETS, *options)
+    assert result.code == 0, result.err
+    return result.json
+
+
+@pytest.fixture
+def here(memagent, novel):
+    return ask(memagent, novel)
+
+
+def test_llama_cpp_reads_as_this_process_does(memagent, novel, here, tmp_path):
+    gguf = write_gguf(EMBEDDED, tmp_path / "embedded.gguf")
+    with llama_server(gguf, window=1024, slots=2) as server:
+        there = ask(memagent, novel, "--model", "embedded-gguf", "--base-url", server.url, "--profile", "compact")
+    for key in ("answer", "memory", "turns", "provenance", "evidence"):
+        assert there[key] == here[key], key
+    assert there["document"] == here["document"]  # counted by the server, exactly as here
+
+
+def test_transformers_serve_reads_as_this_process_does(memagent, novel, here):
+    # This server does not tell how much its chat form adds: 64 tokens are set aside where 2 would do, hence the wider window.
+    options = ["--profile", "compact", "--window", 1088, "--tokenizer", EMBEDDED]
+    with transformers_server(EMBEDDED) as server:
+        there = ask(memagent, novel, "--model", str(EMBEDDED), "--base-url", server.url, *options)
+    for key in ("answer", "memory", "turns", "provenance", "evidence"):
+        assert there[key] == here[key], key
+
+
+def test_the_embedded_model_finds_the_fact(here):
+    assert here["answer"] == "4821973"
+    assert here["evidence"][0]["quote"].startswith("…")
+    assert here["usage"]["prompt_tokens"] > here["document"]["tokens"]
