@@ -39,7 +39,8 @@ def main() -> int:
     for fact in facts:
         line = text.count("\n", 0, fact.start) + 1
         print(f"  line {line:,}, offset {fact.start:,} ({fact.start / len(text):.0%}): {fact.text}")
-    command = ["memagent", "ask", str(PLANTED.relative_to(ROOT)), *(f"-q={question}" for question in QUESTIONS)]
+    asked = [part for question in QUESTIONS for part in ("-q", question)]
+    command = ["memagent", "ask", str(PLANTED.relative_to(ROOT)), *asked]
     print(f"\n$ {shlex.join(command)}\n", flush=True)
     return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode
 

@@ -1,0 +1,26 @@
+"""The main job of the README, as `make ask` runs it: the whole book, the shipped model, no network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.timeout(600)
+def test_three_facts_are_found_in_the_whole_book(tmp_path):
+    environment = {**os.environ, "MEMAGENT_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(ROOT / "examples/ask_a_book.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    planted, _, answers = done.stdout.partition("$ memagent ask")
+    for value in ("4821973", "7305418", "2690147"):
+        offset = planted.partition(value)[0].rpartition("offset ")[2].partition(" (")[0].replace(",", "")
+        assert f"\n{value}\n  found in " in answers
+        sentence = int(offset)
+        assert any(f"offset {place} " in answers for place in range(sentence, sentence + 80)), value
