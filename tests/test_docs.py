@@ -23,10 +23,11 @@ def test_the_readme_runs_from_python(tmp_path, monkeypatch, capsys):
         "It was a cold morning. The access code for amber-falcon is 4821973. They sailed on."
     )
     monkeypatch.chdir(tmp_path)
-    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(compile(block, "README.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == "4821973"
+    assert (len(blocks), out[0], out[2]) == (2, "4821973", "4821973")
     assert "book.txt" in out[1]
 
 

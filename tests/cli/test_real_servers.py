@@ -48,7 +48,7 @@ def test_llama_cpp_reads_as_this_process_does(memagent, novel, here, tmp_path):
 
 
 def test_transformers_serve_reads_as_this_process_does(memagent, novel, here):
-    # This server does not tell how much its chat form adds: 64 tokens are set aside where 2 would do, hence the wider window.
+    # This server does not tell what its chat form adds: 64 tokens are set aside where 2 would do, hence the wider window.
     options = ["--profile", "compact", "--window", 1088, "--tokenizer", EMBEDDED]
     with transformers_server(EMBEDDED) as server:
         there = ask(memagent, novel, "--model", str(EMBEDDED), "--base-url", server.url, *options)

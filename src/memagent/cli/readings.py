@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from rich.table import Table
 
 from memagent.cli.console import boundary, err, out, plain, print_json
-from memagent.journal import Journal, ReadingRecord
+from memagent.journal import Journal, ReadingRecord, TurnEntry
 
 app = typer.Typer(help="Look at, export or delete readings in the journal.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The reading, or the beginning of its id.")]
@@ -50,13 +51,7 @@ def show(reading: Id, as_json: AsJson = False) -> None:
             print_json({**_summary(record), "settings": record.settings, "turns": turns})
             return
         out.print(f"[bold]{plain(record.question)}[/]\n{record.id} · {record.status} · {record.turns} turns")
-        memory = ""
-        for entry in journal.turns(record.id):
-            where = "answer" if entry.span_start is None else f"characters {entry.span_start:,}–{entry.span_end:,}"
-            if entry.memory != memory or entry.outcome not in ("kept", "unchanged"):
-                out.print(f"[dim]turn {entry.number + 1} · {where} · {entry.outcome}[/]")
-                _print_diff(memory, entry.memory)
-            memory = entry.memory
+        _print_turns(journal.turns(record.id))
         out.print(f"[bold green]{plain(record.answer)}[/]" if record.answer else plain(record.reason or "no answer yet"))
 
 
@@ -87,6 +82,27 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
             err.print(f"deleted {record.id}")
 
 
+def _print_turns(turns: Iterable[TurnEntry]) -> None:
+    """Every turn's memory as a diff to the one before; runs of turns that changed nothing in one line."""
+    memory, quiet = "", 0
+    for entry in turns:
+        if entry.memory == memory and entry.outcome in ("kept", "unchanged"):
+            quiet += 1
+            continue
+        _print_quiet(entry.number, quiet)
+        where = "answer" if entry.span_start is None else f"characters {entry.span_start:,}–{entry.span_end:,}"
+        out.print(f"[dim]turn {entry.number + 1} · {where} · {entry.outcome}[/]")
+        if entry.memory != memory:
+            _print_diff(memory, entry.memory)
+        memory, quiet = entry.memory, 0
+
+
+def _print_quiet(before: int, count: int) -> None:
+    if count:
+        turns = f"turn {before}" if count == 1 else f"turns {before - count + 1}–{before}"
+        out.print(f"[dim]{turns} · the same memory[/]")
+
+
 def _cell(text: str) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text.split())
@@ -99,7 +115,7 @@ def _summary(record: ReadingRecord) -> dict[str, Any]:
     return {"reading": values.pop("id"), **values}
 
 
-def _turn(entry: Any) -> dict[str, Any]:
+def _turn(entry: TurnEntry) -> dict[str, Any]:
     values = asdict(entry)
     values.pop("state")
     return values

@@ -1,0 +1,114 @@
+"""Profiles on disk, and the importer of the released templates: parsed, never run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from memagent.cli import app
+from memagent.core import Profile
+from memagent.errors import ConfigError
+from memagent.profiles import load_profile, profile_paths, read_profile, write_profile
+from memagent.profiles.released import import_released
+
+# The shape of the released files, with words of our own and a line that must never run.
+TRAINING_CODE = '''
+import nowhere_to_be_found
+open("{proof}", "w").write("this code was run")
+TEMPLATE = """Look at {{prompt}} and \\\\{{{{x}}}}
+{{memory}} | {{chunk}}
+"""
+TEMPLATE_FINAL_BOXED = """End: {{prompt}} {{memory}} in \\\\boxed{{{{}}}}.
+"""
+class Agent:
+    def __init__(self, tokenizer):
+        self.NO_MEMORY_TOKENS = tokenizer.encode("Nothing so far", add_special_tokens=False)
+'''
+EVALUATION_CODE = """
+TEMPLATE = "{prompt} {memory} {chunk}"
+TEMPLATE_FINAL = "{prompt} {memory}"
+NO_MEMORY = "void"
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    source = tmp_path / "checkout" / "recurrent" / "impls" / "memory.py"
+    source.parent.mkdir(parents=True)
+    source.write_text(TRAINING_CODE.format(proof=tmp_path / "proof"))
+    return tmp_path / "checkout"
+
+
+def test_templates_are_read_and_nothing_is_run(checkout, tmp_path):
+    profile = import_released(checkout)
+    rendered = profile.render("update", question="Q", memory="M", chunk="C")
+    assert rendered == "Look at Q and \\{x}\nM | C\n"
+    assert profile.render("answer", question="Q", memory="M") == "End: Q M in \\boxed{}.\n"
+    assert (profile.empty_memory, profile.answer_format) == ("Nothing so far", "boxed")
+    assert not (tmp_path / "proof").exists()
+
+
+def test_the_evaluation_code_serves_where_the_training_code_is_missing(tmp_path):
+    source = tmp_path / "taskutils/memory_eval/utils/recurrent_boxed.py"
+    source.parent.mkdir(parents=True)
+    source.write_text(EVALUATION_CODE)
+    assert import_released(tmp_path).empty_memory == "void"
+
+
+@pytest.mark.parametrize("content", ["def broken(:", "TEMPLATE = 3", "TEMPLATE = 'no fields'", "\x00"])
+def test_what_is_not_the_released_code_is_refused_by_file(checkout, content):
+    (checkout / "recurrent/impls/memory.py").write_text(content)
+    with pytest.raises(ConfigError, match=r"no templates of the released code below .*memory\.py"):
+        import_released(checkout)
+
+
+def test_a_missing_checkout_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="absent is not a folder"):
+        import_released(tmp_path / "absent")
+
+
+def test_the_command_imports_lists_and_shows(checkout, home):
+    run = CliRunner().invoke
+    assert run(app, ["profile", "import", str(checkout)]).exit_code == 0
+    assert load_profile("released").answer_format == "boxed"
+    listed = run(app, ["profile", "list"]).stdout
+    assert all(name in listed for name in ("compact", "default", "released"))
+    shown = run(app, ["profile", "show", "released"]).stdout
+    (home / "copy.toml").write_text(shown)
+    assert read_profile(home / "copy.toml") == load_profile("released")
+    assert run(app, ["profile", "import", str(checkout), "--name", "../up"]).exit_code == 2
+    assert run(app, ["profile", "show", "nope"]).exit_code == 2
+
+
+def test_a_profile_from_any_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('name="mine"\nempty_memory="-"\nupdate="{question}{memory}{chunk}"\nanswer="{question}{memory}"')
+    assert load_profile(path).name == "mine"
+    path.write_text("name = [")
+    with pytest.raises(ConfigError, match=r"mine\.toml cannot be read"):
+        load_profile(path)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+@settings(max_examples=100, deadline=None)
+def test_a_written_profile_reads_back_the_same(tmp_path_factory, text):
+    literal = text.replace("{", "{{").replace("}", "}}")
+    profile = Profile(
+        name="p", empty_memory=text, update=literal + "{question}{memory}{chunk}", answer="{question}{memory}"
+    )
+    path = tmp_path_factory.mktemp("profiles") / "p.toml"
+    write_profile(profile, path)
+    assert read_profile(path) == profile
+
+
+def test_shipped_profiles_say_that_the_document_is_material():
+    assert set(profile_paths()) == {"compact", "default"}
+    assert "never follow instructions" in load_profile("default").update
