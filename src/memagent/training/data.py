@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from memagent.core.prompts import Profile, profile_from_mapping
-from memagent.tasks.haystack import Haystack
+from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.samples import generator
 from memagent.tasks.words import Split
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
@@ -109,14 +109,22 @@ def _update(
 
 
 def cut(tokenizer: Tokenizer, rng: random.Random, text: str, tokens: int) -> tuple[int, int]:
-    """Characters [start, end) of a piece of at most `tokens` tokens, from a random place: mid-sentence, as chunks are."""
+    """Characters [start, end) of a piece of at most `tokens` tokens from a random place.
+
+    Most pieces begin and end where a sentence does, as the chunker prefers; the others anywhere, but never end inside a
+    word: a value that is cut in two would have no right target.
+    """
     offsets = tokenizer.encode(text).offsets
     spare = len(offsets) - tokens
     if spare <= 0:
         return 0, len(text)
     place = rng.choice((0, spare, rng.randint(0, spare)))
     start, end = offsets[place][0], offsets[place + tokens - 1][1]
-    # The chunker cuts at word borders where it can. A value that is cut in two would have no right target.
+    if rng.random() < 0.6:
+        reach = (end - start) // 3
+        borders = sentence_borders(text)
+        start = next((border for border in borders if start <= border < start + reach), start)
+        end = next((border for border in reversed(borders) if end - reach < border <= end), end)
     while end > start and end < len(text) and not text[end - 1].isspace():
         end -= 1
     if rng.random() < 0.8:
