@@ -144,26 +144,19 @@ def fit(
 ) -> tuple[str, list[Fact]]:
     """Plants the facts in as much of `text` as makes a document of at most `tokens` tokens, and at least 99 % of them.
 
-    Raises TaskError if the facts alone are too long, or `text` is too short.
+    The text is cut at a space. Raises TaskError if the facts alone are too long, or `text` is too short.
     """
-    low, high = 0, len(text)
-    size = min(high, int(tokens * len(text) / max(1, count(text[: min(high, 40000)]) * (high / min(high, 40000)))))
-    for _ in range(40):
-        document, facts = plant(text[:size], sentences, depths)
+    low, high = 0, len(text) + 1  # a document of `low` characters of text is too short, one of `high` too long
+    size = min(len(text), int(tokens * _CHARS_PER_TOKEN * 0.6))
+    while low < size < high:
+        end = size if size == len(text) else max(0, text.rfind(" ", 0, size))
+        document, facts = plant(text[:end], sentences, depths)
         have = count(document)
-        if tokens * 0.99 <= have <= tokens or (have <= tokens and high - low <= 1):
+        if tokens * 0.99 <= have <= tokens:
             return document, facts
-        if have > tokens:
-            high = size
-        else:
-            low = size
-        if low >= len(text):
-            break
-        size = min(max(low + 1, size + int((tokens * 0.995 - have) * size / max(have, 1))), high - 1) if size else high // 2
-        if size <= low and high - low > 1:
-            size = (low + high) // 2
-        if high <= 1:
-            break
+        low, high = (low, size) if have > tokens else (size, high)
+        guess = int(size * 0.995 * tokens / max(1, have))
+        size = guess if low < guess < high else (low + min(high, len(text) + 1)) // 2
     raise TaskError(f"{len(sentences)} facts and {len(text)} characters of text cannot be made {tokens} tokens long")
 
 
