@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-# Two threads that spin while the other core is taken away are slower than one: wait passively. Read when torch starts.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
-
 from typing import Annotated
 
 import typer

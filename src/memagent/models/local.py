@@ -14,8 +14,10 @@ from typing import Any
 
 from memagent.core.types import Completion, Turn
 from memagent.errors import ContextTooLongError, MissingExtraError, ModelError
+from memagent.models.native import configure
 from memagent.models.tokenizers import FileTokenizer
 
+configure()
 try:
     import torch
     import transformers
@@ -68,6 +70,7 @@ class LocalEngine:
         """Generates for all turns, in batches of similar length within the token budget of a batch."""
         results: list[Completion | Exception | None] = [None] * len(turns)
         fitting: list[tuple[int, Row]] = []
+        began = time.perf_counter()
         for index, turn in enumerate(turns):
             prompt = self._chat.encode(turn.messages)
             if self.window is not None and len(prompt) + turn.max_tokens > self.window:
@@ -76,8 +79,9 @@ class LocalEngine:
                 )
             else:
                 fitting.append((index, Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)))
+        encoding = (time.perf_counter() - began) / max(1, len(turns))
         for batch in self._batches(fitting):
-            for (index, _), completion in zip(batch, self._run([row for _, row in batch]), strict=True):
+            for (index, _), completion in zip(batch, self._run([row for _, row in batch], encoding), strict=True):
                 results[index] = completion
         return [result for result in results if result is not None]
 
@@ -101,12 +105,13 @@ class LocalEngine:
         if batch:
             yield batch
 
-    def _run(self, rows: list[Row]) -> list[Completion]:
+    def _run(self, rows: list[Row], encoding: float) -> list[Completion]:
+        """Generates a batch. A completion's `seconds` are its share of the batch and of `encoding` the prompts."""
         with self._lock:
             began = time.perf_counter()
             sample(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
             seconds = (time.perf_counter() - began) / len(rows)
-        return [self._completion(row, seconds) for row in rows]
+        return [self._completion(row, encoding + seconds) for row in rows]
 
     def _completion(self, row: Row, seconds: float) -> Completion:
         return Completion(

@@ -1,0 +1,21 @@
+"""Settings of torch's native libraries, which they read when torch is first imported."""
+
+from __future__ import annotations
+
+import os
+
+_DEFAULTS = {
+    # Threads that spin at a barrier while the other core is taken away make two threads slower than one.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "0",
+    # oneDNN keeps a compiled kernel for each of the last 1,024 shapes: at a new prompt length every turn that is a leak of
+    # 2 MB a turn in bfloat16. Sixteen are as fast (docs/results/ask.md).
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
+    "LRU_CACHE_CAPACITY": "16",
+}
+
+
+def configure() -> None:
+    """Sets what the user's environment does not. Has no effect once torch is imported."""
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
