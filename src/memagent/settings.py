@@ -35,6 +35,7 @@ class Settings:
 
     model: str
     base_url: str | None
+    tokenizer: str | None  # a file that a served model's tokens are counted with
     identity: str
     window: int | None
     profile: Profile
@@ -71,6 +72,7 @@ def make_settings(
     *,
     model: str,
     base_url: str | None = None,
+    tokenizer: str | None = None,
     profile: str | Path | Profile | None = None,
     question_tokens: int | None = None,
     chunk_tokens: int | None = None,
@@ -109,6 +111,7 @@ def make_settings(
     return Settings(
         model=model,
         base_url=base_url,
+        tokenizer=tokenizer,
         identity=engine.identity,
         window=engine.window,
         profile=worded,

@@ -17,7 +17,7 @@ from memagent.cli.show import print_readings
 from memagent.documents import load
 from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal
-from memagent.models.open import open_model
+from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading
 from memagent.session import Progress, Session
 from memagent.settings import Settings, make_settings
@@ -71,14 +71,12 @@ def ask(
     with boundary(), ExitStack() as stack:
         asked = _questions(question, questions)
         document = stack.enter_context(load(paths, encoding=encoding))
-        opened = open_model(
-            model, base_url=base_url, concurrency=concurrency, timeout=timeout, window=window, tokenizer=tokenizer
-        )
-        stack.callback(opened.engine.close)
+        opened = _open(stack, model, base_url, concurrency, timeout, window, tokenizer)
         settings = make_settings(
             opened,
             model=model,
             base_url=base_url,
+            tokenizer=str(Path(tokenizer).absolute()) if tokenizer else None,
             profile=profile,
             question_tokens=question_tokens,
             chunk_tokens=chunk_tokens,
@@ -92,12 +90,11 @@ def ask(
             direct=direct,
         )
         journal = None if no_journal else stack.enter_context(Journal.open())
-        absolute = [path if path == "-" else str(Path(path).absolute()) for path in paths]
-        session = Session(document, opened, settings, journal, paths=absolute, encoding=encoding)
+        session = Session(document, opened, settings, journal, paths=_absolute(paths), encoding=encoding)
         if dry_run:
             print_estimate(session, asked, price_in, price_out, as_json)
-            return
-        _report(session, _run(session, session.start(asked), verbose), as_json)
+        else:
+            _report(session, _run(session, session.start(asked), verbose), as_json)
 
 
 def resume(
@@ -106,7 +103,6 @@ def resume(
     base_url: BaseUrl = None,
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
-    tokenizer: TokenizerPath = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -118,18 +114,31 @@ def resume(
         document = stack.enter_context(
             load(_resumable(record.id, record.document, paths), encoding=_encoding(record.document))
         )
-        opened = open_model(
-            settings.model,
-            base_url=base_url or settings.base_url,
-            concurrency=concurrency,
-            timeout=timeout,
-            window=settings.window,
-            tokenizer=tokenizer,
-        )
-        stack.callback(opened.engine.close)
+        url = base_url or settings.base_url
+        opened = _open(stack, settings.model, url, concurrency, timeout, settings.window, settings.tokenizer)
         now = settings.reopened(opened)
         session = Session(document, opened, now, journal)
         _report(session, _run(session, [session.resume(record.id)], verbose), as_json)
+
+
+def _open(
+    stack: ExitStack,
+    model: str,
+    base_url: str | None,
+    concurrency: int,
+    timeout: float,
+    window: int | None,
+    tokenizer: str | None,
+) -> OpenModel:
+    opened = open_model(
+        model, base_url=base_url, concurrency=concurrency, timeout=timeout, window=window, tokenizer=tokenizer
+    )
+    stack.callback(opened.engine.close)
+    return opened
+
+
+def _absolute(paths: list[str]) -> list[str]:
+    return [path if path == "-" else str(Path(path).absolute()) for path in paths]
 
 
 def _questions(given: list[str] | None, file: Path | None) -> list[str]:
