@@ -121,6 +121,16 @@ def test_a_moved_document_is_found_by_its_new_path(memagent, book, tmp_path):
         assert len(server.requests) == asked + 1
 
 
+def test_a_tokenizer_file_is_remembered(memagent, book):
+    from memagent.models.open import EMBEDDED
+
+    with broken_after_five() as server:
+        asked = memagent("ask", book, "-q", QUESTION, "--json", *options(server), "--tokenizer", EMBEDDED)
+        again = memagent("resume", asked.json["reading"])
+        assert len(server.requests) == 7  # asked again where it stopped, and not planned otherwise
+    assert (asked.code, again.code) == (4, 4)
+
+
 def test_an_answered_or_unknown_reading_is_refused(memagent, book):
     with FaultServer(reader) as server:
         reading = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json["reading"]
