@@ -63,7 +63,6 @@ STATEMENTS: tuple[str, ...] = (
     "To reach {key}, use the {noun} {value}.",
     "Entry for {key}: {value}.",
     "On the back of the paper it said that {key} had the {noun} {value}, and nothing else.",
-    "{value} was the {noun} that {key} had chosen.",
 )
 
 QUESTIONS_ONE: tuple[str, ...] = (
