@@ -158,3 +158,45 @@ def test_a_scripted_model_that_runs_out_says_so():
 
 def test_a_finished_state_is_returned_as_it_is():
     assert read(plans()[0], ScriptedModel([]), state=State(answer="x")).answer == "x"
+
+
+def test_what_is_not_a_failed_reading_stops_the_others_at_once():
+    engine = scripted(lockstep=False)
+    heard = []
+
+    def broken(step):
+        heard.append(step)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        run(plans() * 10, engine, observer=broken)
+    assert len(engine.turns) <= 2 * len(TEXTS) * 10  # each reading was at its first turn, or just past it
+    assert len(engine.turns) < sum(plan.turns for plan in plans() * 10) / 2
+
+
+def test_records_are_kept_only_on_demand():
+    for lockstep in (True, False):
+        results = run(plans(), scripted(lockstep), keep=False)
+        assert [result.records for result in results] == [()] * len(TEXTS)
+        assert [result.state for result in results] == [result.state for result in run(plans(), scripted())]
+
+
+def test_a_slow_observer_does_not_block_the_event_loop():
+    import time
+
+    async def measure():
+        gaps = []
+
+        async def heartbeat():
+            last = time.monotonic()
+            while True:
+                await asyncio.sleep(0.005)
+                gaps.append(time.monotonic() - last)
+                last = time.monotonic()
+
+        beating = asyncio.create_task(heartbeat())
+        await arun(plans()[:1], scripted(lockstep=False), observer=lambda step: time.sleep(0.3))
+        beating.cancel()
+        return max(gaps)
+
+    assert asyncio.run(measure()) < 0.25

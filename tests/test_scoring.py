@@ -30,6 +30,13 @@ def test_all_gives_the_fraction_found(answer, score):
     assert strict(answer, ["1", "2", "3"], "all") == pytest.approx(score)
 
 
+@pytest.mark.parametrize("gold", ["Simon and Garfunkel", "1,000", "a; b", "x\ny"])
+def test_a_gold_answer_with_separators_scores_one(gold):
+    assert strict(gold, [gold], "all") == 1
+    assert strict(f"first, {gold}, last", [gold], "all") == 1
+    assert strict("", [gold], "all") == 0
+
+
 def test_no_accepted_answer_is_a_mistake():
     with pytest.raises(ValueError, match="no accepted answer"):
         strict("x", [])

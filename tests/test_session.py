@@ -100,6 +100,146 @@ def test_a_reading_in_the_journal_resumes_after_any_turn(journal):
         )
 
 
+def test_an_answered_reading_is_told_again_without_asking(journal):
+    settings = _settings()
+    first = Session(memagent.from_text(TEXT), scripted(), settings, journal)
+    [told] = first.run(first.start(["q"]))
+    silent = Session(memagent.from_text(TEXT), scripted([]), settings, journal)
+    [again] = silent.run([silent.resume(told.id)])
+    assert (again.answer, again.memory, again.evidence, again.turns) == (
+        told.answer,
+        told.memory,
+        told.evidence,
+        told.turns,
+    )
+
+
+def test_an_empty_answer_is_asked_again_on_resume(journal):
+    settings = _settings()
+    mute = Session(memagent.from_text(TEXT), scripted(lambda turn: "" if turn.kind == "answer" else "m"), settings, journal)
+    [failed] = mute.run(mute.start(["q"]))
+    assert "empty answer" in failed.error
+    assert journal.show(failed.id).status == "failed"
+    talking = Session(memagent.from_text(TEXT), scripted(["at last"]), settings, journal)
+    [done] = talking.run([talking.resume(failed.id)])
+    assert (done.answer, done.error) == ("at last", None)
+
+
+def test_a_reading_is_answered_in_the_journal_while_others_go_on(journal):
+    statuses = []
+
+    def script(turn):
+        statuses.append([record.status for record in journal.list()])
+        return "m"
+
+    short, long = memagent.from_text("x"), memagent.from_text(TEXT)
+    model = scripted(script)
+    session = Session(long, model, _settings(), journal)
+    other = Session(short, model, _settings(), journal)
+    readings = session.start(["long"]) + other.start(["short"])
+    session.run(readings)
+    assert sorted(statuses[-1]) == ["answered", "running"]
+
+
+def test_a_direct_reading_has_tokens_and_evidence():
+    result = memagent.read(memagent.from_text(TEXT), "q", model=scripted(lambda turn: "4821973"), direct=True, **OPTIONS)
+    assert (result.turns, result.document["tokens"]) == (1, len(TEXT.encode()))
+    assert result.evidence[0].offset == TEXT.index("4821973")
+
+
+def test_resumed_seconds_include_what_the_engine_took_before(journal):
+    def timed(turn):
+        if turn.number == 3:
+            return memagent.ModelError("gone")
+        return memagent.Completion(text="m", seconds=100.0)
+
+    first = Session(memagent.from_text(TEXT), scripted(timed), _settings(), journal)
+    [broken] = first.run(first.start(["q"]))
+    again = Session(memagent.from_text(TEXT), scripted(), _settings(), journal)
+    [done] = again.run([again.resume(broken.id)])
+    assert 300 <= done.seconds < 400
+    assert journal.show(done.id).seconds == pytest.approx(done.seconds, abs=1)
+
+
+def test_the_kind_of_error_and_the_way_on_reach_the_caller(journal):
+    def script(turn):
+        return memagent.ModelUnavailableError("gone")
+
+    with pytest.raises(memagent.ModelUnavailableError) as failure:
+        memagent.read(memagent.from_text(TEXT), "q", model=scripted(script), journal=journal, **OPTIONS)
+    [record] = journal.list()
+    assert failure.value.__notes__ == [f"resume with: memagent resume {record.id}"]
+
+
+def test_cancelling_aread_closes_what_it_opened(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT)
+    turns = []
+
+    async def cancelled():
+        loop, started = asyncio.get_running_loop(), asyncio.Event()
+
+        def script(turn):
+            turns.append(turn.number)
+            loop.call_soon_threadsafe(started.set)
+            return "m"
+
+        task = asyncio.create_task(memagent.aread(path, "q", model=scripted(script), **OPTIONS))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert len(turns) < len(TEXT) / 300
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "found"),
+    [
+        ("no", "I know nothing.", None),
+        ("no", "They said no.", 10),
+        ("21", "The code is 4821973.", None),
+        ("New York City", "in New\nYork  City, they say", 3),
+        ("東京", "私は東京にいます", 2),
+        ("$5", "it cost $5, then", 8),
+        ("ahab", "Captain Ahab", 8),
+    ],
+)
+def test_evidence_looks_for_whole_words(answer, text, found):
+    script = scripted(lambda turn: answer)
+    result = memagent.read(memagent.from_text(text), "q", model=script, **OPTIONS)
+    assert [one.offset for one in result.evidence] == ([] if found is None else [found])
+
+
+def test_evidence_prefers_the_lines_that_hold_the_words():
+    text = "Alpha 77 here. " + "x " * 200 + "Beta 77 there."
+
+    def script(turn):
+        if turn.kind == "answer":
+            return "77"
+        return "alpha noted" + ("\nbeta is 77" if "Beta" in turn.user else "")
+
+    result = memagent.read(memagent.from_text(text), "q", model=scripted(script), **OPTIONS)
+    assert result.evidence[0].offset == text.rindex("77")
+
+
+def test_a_long_reading_keeps_no_completions():
+    import tracemalloc
+
+    def grown(size):
+        text = memagent.from_text("word " * size)
+        model = scripted(lambda turn: memagent.Completion(text="m", token_ids=tuple(range(1000, 1300))))
+        model.engine.turns = type("Sink", (list,), {"append": lambda self, item: None})()
+        tracemalloc.start()
+        memagent.read(text, "q", model=model, **OPTIONS)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert grown(60_000) < grown(6_000) + 2_000_000
+
+
 def test_other_settings_on_resume_are_refused_by_name(journal):
     text = memagent.from_text(TEXT)
     first = Session(text, scripted(["x", memagent.ModelError("gone")]), _settings(), journal)

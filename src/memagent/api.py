@@ -9,7 +9,6 @@ from typing import TypedDict, Unpack
 
 from memagent.core import Profile, Rules
 from memagent.documents import Document, load
-from memagent.errors import ModelError
 from memagent.journal import Journal
 from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading
@@ -55,9 +54,7 @@ def read(
     Raises DocumentError, ConfigError, or the ModelError that ended the reading.
     """
     [result] = read_many(document, [question], model=model, base_url=base_url, journal=journal, watcher=watcher, **options)
-    if result.error is not None:
-        raise ModelError(result.error)
-    return result
+    return _answered(result)
 
 
 def read_many(
@@ -90,13 +87,22 @@ async def aread(
 ) -> Reading:
     """As `read`, without blocking the event loop."""
     opened = _Opened(document, model, base_url, journal, options)
-    session = await asyncio.to_thread(opened.__enter__)
+    entering = asyncio.ensure_future(asyncio.to_thread(opened.__enter__))
     try:
+        session = await asyncio.shield(entering)
         [result] = await session.arun(await asyncio.to_thread(session.start, [question]), watcher)
     finally:
+        await asyncio.wait([entering])  # what is being opened when this is cancelled is closed as well
         opened.__exit__()
-    if result.error is not None:
-        raise ModelError(result.error)
+    return _answered(result)
+
+
+def _answered(result: Reading) -> Reading:
+    """The result, or the error that ended the reading, with the way to go on."""
+    if result.cause is not None:
+        if result.id is not None:
+            result.cause.add_note(f"resume with: memagent resume {result.id}")
+        raise result.cause
     return result
 
 
@@ -114,6 +120,9 @@ class _Opened:
         self._document, self._model, self._base_url = document, model, base_url
         self._journal, self._options = journal, options
 
+        self.document: Document | None = None
+        self.opened: OpenModel | None = None
+
     def __enter__(self) -> Session:
         given, model = self._document, self._model
         paths = [given] if isinstance(given, str | Path) else given
@@ -125,7 +134,7 @@ class _Opened:
         return Session(self.document, self.opened, settings, self._journal, paths=absolute)
 
     def __exit__(self, *_: object) -> None:
-        if not isinstance(self._document, Document):
+        if self.document is not None and not isinstance(self._document, Document):
             self.document.close()
-        if isinstance(self._model, str):
+        if self.opened is not None and isinstance(self._model, str):
             self.opened.engine.close()

@@ -42,7 +42,10 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """A finished reading: its turns in order (those driven here; a resumed reading leaves out the earlier ones)."""
+    """A finished reading: its turns in order (those driven here; a resumed reading leaves out the earlier ones).
+
+    There are none if it was run with keep=False, as long readings are by those who watch them turn by turn.
+    """
 
     records: tuple[TurnRecord, ...]
     state: State
@@ -63,9 +66,10 @@ Observer: TypeAlias = Callable[[Sequence[tuple[int, TurnRecord]]], None]
 class _Cursor:
     """One reading under way: the protocol's two functions around a current state."""
 
-    def __init__(self, plan: Plan, state: State | None) -> None:
+    def __init__(self, plan: Plan, state: State | None, keep: bool) -> None:
         self.plan = plan
         self.state = state or State()
+        self._keep = keep
         self.records: list[TurnRecord] = []
         self.turn = next_turn(plan, self.state)
 
@@ -80,7 +84,8 @@ class _Cursor:
             self.state = advance(self.plan, self.state, result)
             turn = self.turn
             record = TurnRecord(number=turn.number, kind=turn.kind, span=turn.span, completion=result, state=self.state)
-            self.records.append(record)
+            if self._keep:
+                self.records.append(record)
         self.turn = next_turn(self.plan, self.state)
         return record
 
@@ -91,7 +96,7 @@ class _Cursor:
 
 def read(plan: Plan, engine: Engine, *, state: State | None = None, observer: Observer | None = None) -> Transcript:
     """Runs a reading to its end, from `state` if given. Raises the ModelError that ended it."""
-    cursor = _Cursor(plan, state)
+    cursor = _Cursor(plan, state, keep=True)
     while cursor.turn is not None:
         [result] = engine.generate([cursor.turn])
         _tell(observer, [(0, cursor.take(result))])
@@ -99,12 +104,20 @@ def read(plan: Plan, engine: Engine, *, state: State | None = None, observer: Ob
 
 
 async def aread(
-    plan: Plan, engine: Engine, *, state: State | None = None, observer: Observer | None = None, index: int = 0
+    plan: Plan,
+    engine: Engine,
+    *,
+    state: State | None = None,
+    observer: Observer | None = None,
+    index: int = 0,
+    keep: bool = True,
 ) -> Transcript:
-    """As `read`, without blocking: many may run at once. The observer is told this reading's `index`."""
-    cursor = _Cursor(plan, state)
+    """As `read`, without blocking: many may run at once. The observer is told this reading's `index`, in another thread."""
+    cursor = _Cursor(plan, state, keep)
     while cursor.turn is not None:
-        _tell(observer, [(index, cursor.take(await _attempt(engine, cursor.turn)))])
+        record = cursor.take(await _attempt(engine, cursor.turn))
+        if observer is not None:
+            await asyncio.to_thread(_tell, observer, [(index, record)])
     return cursor.transcript
 
 
@@ -114,12 +127,13 @@ def read_batch(
     *,
     states: Sequence[State | None] | None = None,
     observer: Observer | None = None,
+    keep: bool = True,
 ) -> list[Transcript | ModelError]:
     """Runs many readings in lockstep: each step generates the next turn of every unfinished one in a single call.
 
     A reading that fails yields its error in its place, the others go on. Raises only what is not a ModelError.
     """
-    cursors = [_Cursor(plan, state) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
+    cursors = [_Cursor(plan, state, keep) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
     failures: dict[int, ModelError] = {}
     while active := [(i, cursor, cursor.turn) for i, cursor in enumerate(cursors) if cursor.turn and i not in failures]:
         results = engine.generate([turn for _, _, turn in active])
@@ -139,11 +153,12 @@ def run(
     *,
     states: Sequence[State | None] | None = None,
     observer: Observer | None = None,
+    keep: bool = True,
 ) -> list[Transcript | ModelError]:
     """Runs several readings as suits the engine: in lockstep in process, each on its own on a server."""
     if engine.lockstep:
-        return read_batch(plans, engine, states=states, observer=observer)
-    return _block_on(arun(plans, engine, states=states, observer=observer))
+        return read_batch(plans, engine, states=states, observer=observer, keep=keep)
+    return _block_on(arun(plans, engine, states=states, observer=observer, keep=keep))
 
 
 async def arun(
@@ -152,15 +167,27 @@ async def arun(
     *,
     states: Sequence[State | None] | None = None,
     observer: Observer | None = None,
+    keep: bool = True,
 ) -> list[Transcript | ModelError]:
     """As `run`, without blocking the event loop. Cancelling it stops the readings after the turns under way."""
     if engine.lockstep:
-        return await _in_thread(plans, engine, states, observer)
-    readings = [
-        aread(plan, engine, state=state, observer=observer, index=index)
-        for index, (plan, state) in enumerate(zip(plans, states or [None] * len(plans), strict=True))
-    ]
-    return [_expected(result) for result in await asyncio.gather(*readings, return_exceptions=True)]
+        return await _in_thread(plans, engine, states, observer, keep)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(_result(aread(plan, engine, state=state, observer=observer, index=index, keep=keep)))
+                for index, (plan, state) in enumerate(zip(plans, states or [None] * len(plans), strict=True))
+            ]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # a broken journal, a bug: the first one stopped all the others
+    return [task.result() for task in tasks]
+
+
+async def _result(reading: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:
+    try:
+        return await reading
+    except ModelError as error:
+        return error
 
 
 T = TypeVar("T")
@@ -177,7 +204,11 @@ def _block_on(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _in_thread(
-    plans: Sequence[Plan], engine: Engine, states: Sequence[State | None] | None, observer: Observer | None
+    plans: Sequence[Plan],
+    engine: Engine,
+    states: Sequence[State | None] | None,
+    observer: Observer | None,
+    keep: bool,
 ) -> list[Transcript | ModelError]:
     cancelled = threading.Event()
 
@@ -187,17 +218,13 @@ async def _in_thread(
         if cancelled.is_set():
             raise asyncio.CancelledError
 
+    work = asyncio.ensure_future(asyncio.to_thread(read_batch, plans, engine, states=states, observer=tell, keep=keep))
     try:
-        return await asyncio.to_thread(read_batch, plans, engine, states=states, observer=tell)
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
         cancelled.set()
+        await asyncio.wait([work])  # the turn under way ends before its engine is closed
         raise
-
-
-def _expected(result: Transcript | BaseException) -> Transcript | ModelError:
-    if isinstance(result, Transcript | ModelError):
-        return result
-    raise result
 
 
 async def _attempt(engine: Engine, turn: Turn) -> Completion | Exception:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from memagent.core import LineOrigin, Outcome, Provenance, Span, Text
+from memagent.errors import ModelError
 
 _QUOTE_CHARS = 70
 _SHORTEST_SEARCHED = 2
@@ -55,7 +57,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The result of one document × one question. `error` is None, or why there is no answer."""
+    """The result of one document × one question. `error` is None, or why there is no answer; `cause` the exception behind.
+
+    `seconds` is how long the reading took; of sessions before it was resumed, what the engine took is counted.
+    """
 
     question: str
     answer: str
@@ -70,10 +75,12 @@ class Reading:
     document: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     seconds: float = 0.0
+    cause: ModelError | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values, in the order a person would read them."""
-        values = asdict(self)
+        values = asdict(replace(self, cause=None))
+        del values["cause"]
         values["reading"] = values.pop("id")
         first = ("answer", "memory", "reading", "turns", "document", "usage", "seconds", "model", "provenance")
         return {key: values[key] for key in (*first, *(key for key in values if key not in first))}
@@ -143,7 +150,7 @@ def _find(item: str, origins: list[LineOrigin], text: Locator) -> Iterator[Evide
     """The first span in which the item stands, as at most one entry."""
     if len(item) < _SHORTEST_SEARCHED:
         return
-    sought = re.compile(re.escape(item), re.IGNORECASE)
+    sought = _pattern(item)
     for origin in sorted(origins, key=lambda origin: sought.search(origin.line) is None):
         assert origin.span is not None
         content = text.read(origin.span.start, origin.span.end)
@@ -152,6 +159,20 @@ def _find(item: str, origins: list[LineOrigin], text: Locator) -> Iterator[Evide
             quote = _quote(content, match.start(), len(match.group()))
             yield Evidence(text=item, turn=origin.turn, offset=offset, place=str(text.locate(offset)), quote=quote)
             return
+
+
+def _pattern(item: str) -> re.Pattern[str]:
+    """The words of the item as whole words, whatever white space is between them, in any case.
+
+    Scripts written without spaces have no word borders to look for.
+    """
+    words = r"\s+".join(re.escape(word) for word in item.split())
+    before, after = (r"(?<!\w)" if _has_borders(item[0]) else "", r"(?!\w)" if _has_borders(item[-1]) else "")
+    return re.compile(before + words + after, re.IGNORECASE)
+
+
+def _has_borders(char: str) -> bool:
+    return char.isalnum() and unicodedata.east_asian_width(char) not in "WF"
 
 
 def _quote(content: str, place: int, length: int) -> str:

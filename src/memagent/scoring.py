@@ -26,7 +26,8 @@ def normalize(text: str) -> str:
 def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
     """`any`: 1 if the answer equals an accepted one after normalisation. `all`: the fraction of required answers found.
 
-    For `all` the answer is read as a list, separated by commas, semicolons, "and" or line breaks (SCIENCE §1, rewards).
+    For `all` the answer is read as a list, separated by commas, semicolons, "and" or line breaks; an accepted answer with a
+    separator in it is found as a run of items.
     Raises ValueError if no answer is accepted.
     """
     if not accepted:
@@ -34,5 +35,11 @@ def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
     if mode == "any":
         given = normalize(answer)
         return float(bool(given) and any(given == normalize(one) for one in accepted))
-    parts = {normalize(part) for part in re.split(r"[,;\n]|\band\b", answer)}
-    return sum(normalize(one) in parts for one in accepted) / len(accepted)
+    items = _items(answer)
+    return sum(f"|{_items(one)}|" in f"|{items}|" for one in accepted) / len(accepted)
+
+
+def _items(text: str) -> str:
+    """The normalised items of a list, joined by bars."""
+    items = (normalize(item) for item in re.split(r"[,;\n]|\band\b", text))
+    return "|".join(item for item in items if item)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from memagent.core import Chunks, Completion, Plan, Span, State, state_from_json
+from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State, state_from_json
 from memagent.documents import Document
-from memagent.driver import Transcript, TurnRecord, arun, run
-from memagent.errors import JournalError, ModelError
+from memagent.driver import Observer, Transcript, TurnRecord, arun, run
+from memagent.errors import ModelError, ModelReplyError
 from memagent.journal import Journal, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, evidence, sources
@@ -19,18 +21,24 @@ from memagent.settings import Settings, make_plan
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """One reading under way: its plan, how far it is, and what it has cost. Handed to whoever watches."""
+    """One reading under way: its plan, how far it is, and what it has cost. Handed to whoever watches.
+
+    `earlier` is what the engine took, in seconds, before the reading was resumed. `closed` says that the journal has its
+    answer already.
+    """
 
     plan: Plan
     id: str | None = None
     state: State = field(default_factory=State)
     ledger: Ledger = field(default_factory=Ledger)
     tokens_read: int = 0
+    earlier: float = 0.0
+    closed: bool = False
 
     @property
     def turns_left(self) -> int:
         """Turns still to come, unless one is asked again or a chunk is split."""
-        return 0 if self.state.finished else len(self.plan.chunks) - self.state.chunk + 1
+        return 0 if self.state.finished else self.plan.turns - self.state.chunk
 
     def add(self, record: TurnRecord) -> None:
         """Takes in a finished turn."""
@@ -40,6 +48,8 @@ class Progress:
     def move(self, state: State) -> None:
         """Takes up another state of the same reading."""
         self.tokens_read += sum(chunk.tokens for chunk in self.plan.chunks[self.state.chunk : state.chunk])
+        if self.plan.direct and state.finished:
+            self.tokens_read = self.plan.tokens
         self.state = state
 
 
@@ -83,7 +93,7 @@ class Session:
         return [Progress(plan=plan, id=self._enter(plan)) for plan in plans]
 
     def resume(self, id: str) -> Progress:
-        """Takes up a reading from the journal where it stands.
+        """Takes up a reading from the journal where it stands. One that is answered is returned as it ended.
 
         Raises JournalError if document or settings are not those it was begun with, naming what differs, or if another
         process is at it.
@@ -94,24 +104,31 @@ class Session:
         # A file may have moved; its text may not have changed.
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
-        self.journal.claim(record.id)
-        return restore(self.journal, record.id, plan)
+        closed = record.status == "answered"
+        if not closed:
+            self.journal.claim(record.id)
+        reading = restore(self.journal, record.id, plan)
+        reading.closed = closed
+        return reading
 
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
-        """Runs readings to their end. One that fails yields a Reading with its `error`; the others go on."""
+        """Runs readings to their end. One that fails yields a Reading with its `error`; the others go on.
+
+        The watcher is called by one thread at a time, not always the same.
+        """
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
-        observer = self._observer(readings, watcher)
-        results = run(plans, self.opened.engine, states=states, observer=observer)
-        return self._finish(readings, results, time.monotonic() - began)
+        observer = self._observer(readings, watcher, began)
+        results = run(plans, self.opened.engine, states=states, observer=observer, keep=False)
+        return self._finish(readings, results, began)
 
     async def arun(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
         """As `run`, without blocking the event loop."""
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
-        observer = self._observer(readings, watcher)
-        results = await arun(plans, self.opened.engine, states=states, observer=observer)
-        return self._finish(readings, results, time.monotonic() - began)
+        observer = self._observer(readings, watcher, began)
+        results = await arun(plans, self.opened.engine, states=states, observer=observer, keep=False)
+        return await asyncio.to_thread(self._finish, readings, results, began)
 
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:
@@ -124,64 +141,78 @@ class Session:
             planned=plan.turns,
         )
 
-    def _observer(
-        self, readings: Sequence[Progress], watcher: Watcher | None
-    ) -> Callable[[Sequence[tuple[int, TurnRecord]]], None]:
+    def _observer(self, readings: Sequence[Progress], watcher: Watcher | None, began: float) -> Observer:
+        lock = threading.Lock()
+
         def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
             if self.journal is not None:
                 self.journal.append_many((str(readings[index].id), _entry(record)) for index, record in step)
-            for index, record in step:
-                readings[index].add(record)
-            if watcher is not None:
-                watcher([readings[index] for index, _ in step])
+            with lock:
+                for index, record in step:
+                    readings[index].add(record)
+                    self._close(readings[index], began)
+                if watcher is not None:
+                    watcher([readings[index] for index, _ in step])
 
         return observe
 
-    def _finish(
-        self, readings: Sequence[Progress], results: Sequence[Transcript | ModelError], seconds: float
-    ) -> list[Reading]:
-        return [self._result(reading, result, seconds) for reading, result in zip(readings, results, strict=True)]
+    def _close(self, reading: Progress, began: float) -> None:
+        """Enters an answer in the journal as soon as it is there, whatever becomes of the other readings."""
+        if self.journal is None or reading.id is None or reading.closed or not reading.state.answer:
+            return
+        self.journal.finish(reading.id, reading.state.answer, reading.earlier + time.monotonic() - began)
+        reading.closed = True
 
-    def _result(self, reading: Progress, result: Transcript | ModelError, seconds: float) -> Reading:
-        error = str(result) if isinstance(result, ModelError) else None
-        if error is None and not reading.state.answer:
-            error = "the model gave an empty answer"
-        if self.journal is not None and reading.id is not None:
-            if error is None:
-                self.journal.finish(reading.id, reading.state.answer or "", seconds)
-            else:
-                self.journal.fail(reading.id, error)
-        answer, ledger = reading.state.answer or "", reading.ledger
+    def _finish(
+        self, readings: Sequence[Progress], results: Sequence[Transcript | ModelError], began: float
+    ) -> list[Reading]:
+        return [self._result(reading, result, began) for reading, result in zip(readings, results, strict=True)]
+
+    def _result(self, reading: Progress, result: Transcript | ModelError, began: float) -> Reading:
+        cause = result if isinstance(result, ModelError) else None
+        if cause is None and not reading.state.answer:
+            cause = ModelReplyError("the model gave an empty answer")
+        self._close(reading, began)  # one that was killed after its answer, before this was entered
+        if cause is not None and self.journal is not None and reading.id is not None:
+            self.journal.fail(reading.id, str(cause))
+        answer, ledger, plan = reading.state.answer or "", reading.ledger, reading.plan
+        origins = ledger.origins
+        if plan.direct:
+            origins = (LineOrigin(line="", turn=0, span=plan.chunks[0].span),)
         return Reading(
-            question=reading.plan.question,
+            question=plan.question,
             answer=answer,
             memory=reading.state.memory,
             id=reading.id,
-            error=error,
+            error=str(cause) if cause else None,
+            cause=cause,
             turns=ledger.turns,
             outcomes=dict(ledger.outcomes),
             usage=ledger.usage,
             provenance=sources(ledger.origins, self.document),
-            evidence=evidence(answer, ledger.origins, self.document),
-            document={**describe(self.document), "tokens": reading.plan.tokens},
+            evidence=evidence(answer, origins, self.document),
+            document={**describe(self.document), "tokens": plan.tokens},
             model=self.settings.identity,
-            seconds=seconds,
+            seconds=reading.earlier + time.monotonic() - began,
         )
 
 
 def restore(journal: Journal, id: str, plan: Plan) -> Progress:
-    """A reading as the journal has it: state, costs and origins of its memory, from its stored turns, streamed."""
+    """A reading as the journal has it: state, costs and origins of its memory, from its stored turns, streamed.
+
+    One that ended with an empty answer is put back before its answer turn, to be asked again.
+    """
     reading = Progress(plan=plan, id=id)
     for entry in journal.turns(id):
         span = None
         if entry.span_start is not None and entry.span_end is not None:
             span = Span(start=entry.span_start, end=entry.span_end)
         reading.ledger.add(entry.number, span, entry.outcome, entry.memory, entry.completion)
-    state = journal.last_state(id)
-    if state is not None:
-        reading.move(state_from_json(state))
-    if reading.state.finished and not reading.state.answer:
-        raise JournalError(f"reading {id} ended with an empty answer; there is nothing to resume: ask again")
+    reading.earlier = reading.ledger.usage.seconds
+    stored = journal.last_state(id)
+    if stored is not None:
+        state = state_from_json(stored)
+        reading.move(replace(state, answer=state.answer or None))
     return reading
 
 
@@ -191,6 +222,7 @@ def describe(document: Document) -> dict[str, Any]:
         "digest": document.digest,
         "characters": len(document),
         "files": [{"name": file.name, "kind": file.kind, "bytes": file.bytes} for file in document.files],
+        "skipped": [{"path": one.path, "reason": one.reason} for one in document.skipped],
     }
 
 
@@ -213,5 +245,4 @@ def _entry(record: TurnRecord) -> TurnEntry:
 
 
 def _costs(completion: Completion) -> Mapping[str, Any]:
-    values = asdict(completion)
-    return {key: values[key] for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
+    return {key: getattr(completion, key) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}

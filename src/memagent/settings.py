@@ -86,8 +86,8 @@ def make_settings(
     direct: bool = False,
 ) -> Settings:
     """Fills what was not given from the model's own defaults, then from its window. Raises ConfigError."""
-    if not 0 <= temperature <= 10:
-        raise ConfigError(f"the temperature is {temperature}; it must be between 0 and 10")
+    if temperature != 0 and not 0.001 <= temperature <= 10:
+        raise ConfigError(f"the temperature is {temperature}; it must be 0 (greedy), or between 0.001 and 10")
     if not 0 < top_p <= 1:
         raise ConfigError(f"top_p is {top_p}; it must be above 0 and at most 1")
     if rules not in ("careful", "paper"):
@@ -96,7 +96,7 @@ def make_settings(
     chosen = profile or defaults.profile or _profile_for(engine.window)
     worded = chosen if isinstance(chosen, Profile) else load_profile(chosen)
     base = (
-        with_overrides(Budgets(), **defaults.budgets)
+        with_overrides(Budgets(), **defaults.budgets.model_dump())
         if defaults.budgets
         else budgets_for(engine.window, template_tokens(worded, engine.tokenizer, engine.overhead))
     )

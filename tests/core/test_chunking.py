@@ -86,6 +86,22 @@ def test_joined_characters_stay_together():
         assert not unicodedata.combining(after)
 
 
+SEQUENCES = st.text(alphabet="a .\r\n\u0301\ufe0f\u200d\u0902\u0915\u093f👩", max_size=200)
+
+
+@given(SEQUENCES, st.integers(MIN_CHUNK_TOKENS, 40))
+@settings(max_examples=300, deadline=None)
+def test_no_cut_inside_a_sequence_that_a_chunk_could_hold(text, limit):
+    for one in cut(text, ByteTokenizer(), limit)[:-1]:
+        before, after = text[one.end - 1], text[one.end]
+        joined = (
+            unicodedata.category(after).startswith("M") or "\u200d" in (before, after) or (before, after) == ("\r", "\n")
+        )
+        if joined:  # only where the chunk is one sequence from its start, longer than the limit
+            inside = text[one.start + 1 : one.end]
+            assert all(char in "\u0301\ufe0f\u200d\u0902\u093f👩\n" for char in inside)
+
+
 def test_a_limit_too_small_is_refused_with_the_least():
     with pytest.raises(ConfigError, match="15 tokens is too small: use at least 16"):
         cut("text", limit=15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from memagent.core import (
     split_chunk,
     state_from_json,
 )
+from memagent.core.budgets import JOIN_SLACK
 from memagent.core.reading import current_span
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models.tokenizers import ByteTokenizer
@@ -137,6 +139,12 @@ def test_paper_rules_let_an_empty_reply_wipe_the_memory():
         "(no changes)",
         "No relevant information found in this section. The previous memory remains unchanged.",
         "The section contains no relevant information.",
+        "No change needed; the section is irrelevant.",
+        "No change to the memory based on this section.",
+        "The section is irrelevant, so I will keep the memory as it is.",
+        "Previous memory retained.",
+        "N/A",
+        "None.",
     ],
 )
 def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
@@ -145,10 +153,20 @@ def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
     assert after(plan(rules="paper"), "m1", prose).memory != "m1"
 
 
+def test_what_the_text_does_not_mention_may_be_said_in_words_of_the_question():
+    a_plan = plan_reading(
+        StringText(DOCUMENT), "the access code?", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS
+    )
+    assert after(a_plan, "m1", "The text does not mention the access code.").memory == "m1"
+    assert after(a_plan, "m1", "There is no change in the access code.").memory != "m1"
+
+
 @pytest.mark.parametrize(
     "memory",
     [
         "The code is 12. No change in the price.",
+        "no",
+        "The answer is no.",
         "Nothing is known about Ishmael but his name.",
         "nothing yet",
         "amber-falcon: not yet",
@@ -175,6 +193,26 @@ def test_reasoning_in_a_field_of_its_own_stays_out():
 def test_a_closing_tag_quoted_from_the_document_cuts_nothing():
     a_plan = plan("the tag </think> stands in the text")
     assert after(a_plan, "key 1; the tag </think> stands").memory == "key 1; the tag </think> stands"
+
+
+def test_a_model_known_to_open_with_reasoning_is_not_quoting():
+    a_plan = plan("first chunk here " * 6 + "the tag </think> stands in the text " * 3)
+    state = after(a_plan, "let me see</think>m1")
+    assert (state.memory, state.reasons) == ("m1", True)
+    while "</think>" not in next_turn(a_plan, state).user:
+        state = advance(a_plan, state, reply("m1"))
+    assert advance(a_plan, state, reply("hm, a tag</think>m2")).memory == "m2"
+
+
+def test_a_block_of_its_own_does_not_hide_a_quotation():
+    a_plan = plan("the tag </think> stands in the text")
+    assert after(a_plan, "<think>x</think>it says </think> there").memory == "it says </think> there"
+
+
+def test_lone_surrogates_are_replaced():
+    assert after(plan(), "bad \ud83d").memory == "bad \ufffd"
+    with pytest.raises(ConfigError, match=r"not valid Unicode: 'bad \\ud83d'"):
+        plan_reading(StringText("x"), "bad \ud83d", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
 
 
 def test_an_empty_answer_is_asked_again_and_then_recorded_as_empty():
@@ -297,6 +335,23 @@ def test_budgets_over_the_window_are_refused_with_the_sum_and_the_way_out():
     plan(window=100)
 
 
+def test_every_token_around_the_fields_is_counted():
+    """The longest turn, built by hand, needs exactly what the check says, but for the slack of joining fields."""
+    budgets = Budgets(question=10, chunk=16, memory=10, answer=8)
+    parts = 10 + 16 + 10 + 10  # question, chunk, memory, new memory
+    around = len("Q  M  C again 9999".split()) + 5 + JOIN_SLACK  # wording and note, chat form
+    plan(budgets=budgets, window=parts + around, overhead=5)
+    with pytest.raises(ConfigError):
+        plan(budgets=budgets, window=parts + around - 1, overhead=5)
+
+
+def test_a_long_text_for_the_empty_memory_is_counted():
+    wordy = replace(PROFILE, empty_memory="none " * 60)
+    plan(window=100)
+    with pytest.raises(ConfigError, match="does not fit the window of 100"):
+        plan(window=100, profile=wordy)
+
+
 def test_a_question_over_its_budget_is_refused():
     with pytest.raises(ConfigError, match="30 tokens, the question budget is 20"):
         plan_reading(StringText("x"), "why " * 30, tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
@@ -312,6 +367,7 @@ def test_direct_shows_the_whole_document_once_if_it_fits():
     turn = next_turn(a_plan, State())
     assert turn.user == f"Q why? D {DOCUMENT} A"
     assert after(a_plan, "because").answer == "because"
+    assert (a_plan.turns, a_plan.tokens) == (1, 40)
     with pytest.raises(ConfigError, match="does not fit the window whole"):
         plan(direct=True, window=40)
 

@@ -123,10 +123,11 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
     folder = make_tiny_model(tmp_path / "model")
     (folder / "memagent.toml").write_text('profile = "compact"\nwindow = 300\n[budgets]\nchunk = 100\n')
     opened = open_model(str(folder))
-    assert (opened.defaults.profile, opened.engine.window, opened.defaults.budgets) == ("compact", 300, {"chunk": 100})
-    (folder / "memagent.toml").write_text("colour = 1\n")
-    with pytest.raises(ConfigError, match=r"(?s)memagent\.toml.*colour"):
-        open_model(str(folder))
+    assert (opened.defaults.profile, opened.engine.window, opened.defaults.budgets.chunk) == ("compact", 300, 100)
+    for text, key in (("colour = 1", "colour"), ("[budgets]\nmemmory = 1", r"budgets\.memmory")):
+        (folder / "memagent.toml").write_text(text)
+        with pytest.raises(ConfigError, match=rf"(?s)memagent\.toml.*{key}"):
+            open_model(str(folder))
 
 
 def test_the_identity_changes_with_the_weights(tmp_path):

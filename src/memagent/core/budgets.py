@@ -16,7 +16,7 @@ PAPER_WINDOW = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Largest number of tokens of each part. Defaults: the paper's 8K window (SCIENCE §1: 1024 + 5000 + 1024 + 1024).
+    """Largest number of tokens of each part. Defaults: the paper's 8K window (arXiv 2507.02259: 1024 + 5000 + 1024 + 1024).
 
     `reasoning` is added to what the model may generate, for models that think before they reply; it never enters the
     memory.

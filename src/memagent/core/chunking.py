@@ -74,6 +74,12 @@ class Chunks(Sequence[Chunk]):
         start = self._ends[place - 1] if place else 0
         return Chunk(start=start, end=self._ends[place], tokens=self._tokens[place])
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chunks) and (self._ends, self._tokens) == (other._ends, other._tokens)
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
     def digest(self) -> str:
         """SHA-256 of where the chunks end."""
         return hashlib.sha256(self._ends.tobytes()).hexdigest()
@@ -122,7 +128,7 @@ def _natural_cut(block: str, start: int, low: int, high: int) -> int:
     for border in _BORDERS:
         found = [match.end() for match in border.finditer(tail)]
         if found:
-            return low + found[-1]
+            return _whole_character(block, start, low + found[-1])
     return _whole_character(block, start, max(high, start + 1))
 
 
@@ -146,8 +152,8 @@ def _whole_character(block: str, start: int, cut: int) -> int:
 
 def _continues(before: str, after: str) -> bool:
     return (
-        unicodedata.combining(after) != 0
-        or after in "\u200d\ufe0e\ufe0f"
+        unicodedata.category(after).startswith("M")  # combining marks and variation selectors
+        or after == "\u200d"
         or before == "\u200d"
         or "\U0001f3fb" <= after <= "\U0001f3ff"  # skin tones
         or (before == "\r" and after == "\n")

@@ -8,6 +8,7 @@
 | empty (or reasoning only)                  | asked once more; then the memory stays     | the memory becomes empty |
 | prose such as "no change"                  | the memory stays                           | the prose is the memory  |
 | empty answer                               | asked once more; then an empty answer      | an empty answer          |
+| an answer cut at the length limit          | is the answer                              | the same                 |
 
 Reasoning never enters a memory or an answer under either set of rules.
 """
@@ -37,42 +38,61 @@ _THINK_CLOSE = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNOREC
 _BOXED = re.compile(r"\\boxed\s*\{")
 _SENTENCE = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)|\n")
 
-# A reply in none but these words, one of the negative and one of the topical among them, says that nothing changed.
-_NEGATIVE = frozenset("no not nothing unchanged same keep keeping none".split())
-_TOPICAL = frozenset(
-    "change changes changed unchanged update updates updated information info details facts memory nothing".split()
+# A reply in none but these words, one of the negative and one of the topical among them, says that nothing changed. Where
+# it says what the text does not mention, the words of the question are allowed as well.
+_NEGATIVE = frozenset("no not nothing unchanged same keep keeping kept none retain retained maintained irrelevant".split())
+_TOPICAL = frozenset("change changes changed unchanged update updates updated memory nothing irrelevant".split())
+_MENTION = frozenset(
+    "information info details facts anything nothing mention mentions mentioned contain contains contained provide provides"
+    " provided discuss discusses discussed include includes included address addresses relevant".split()
 )
 _FILLING = frozenset(
-    "the my this that it there i a any all so and as at to in from for of here above before is are was were has have been"
-    " be do does need needs needed required necessary remain remains stay stays new relevant further additional useful"
-    " helpful previous current existing old section chunk text passage article document part contain contains provide"
-    " provides provided found add adds added question problem content".split()
+    "the my this that it there i a an any all so and as at to in from for of on about here above before is are was were has"
+    " have been be do does did will need needs needed required necessary remain remains stay stays new further additional"
+    " useful helpful previous current existing section chunk text passage article document part found add adds added based"
+    " question problem content answer therefore thus".split()
 )
+_BARE = frozenset({"none", "n/a", "na", "nothing"})
 _WORD = re.compile(r"[^\W_]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def reply_text(completion: Completion, shown: str) -> str:
-    """The reply without reasoning, stripped of outer white space.
+def reply_text(completion: Completion, shown: str, reasons: bool) -> tuple[str, bool]:
+    """The reply without reasoning, stripped of outer white space, and whether this model's replies begin inside reasoning.
 
-    A leading `<think>` block is removed; one that never closes leaves nothing. A closing tag alone means that the chat
-    template opened the block: everything up to it is reasoning, unless the tag stands in `shown`, the text the model was
-    given, where it may simply have been quoted.
+    Leading `<think>` blocks are removed; one that never closes leaves nothing. A closing tag alone means that the chat
+    template opened the block: everything up to it is reasoning. Where the tag also stands in `shown`, the text the model
+    was given, it may be a quotation; then it is taken for reasoning only if this model is known to reason so (`reasons`).
+    Lone surrogates, which no request could carry, are replaced.
     """
-    text = completion.text
-    if opened := _THINK_OPEN.match(text):
+    text = _SURROGATE.sub("\ufffd", completion.text)
+    led = False
+    while opened := _THINK_OPEN.match(text):
         closed = _THINK_CLOSE.search(text, opened.end())
-        return text[closed.end() :].strip() if closed else ""
-    closed = _THINK_CLOSE.search(text)
-    if closed and not _THINK_CLOSE.search(shown):
-        text = text[closed.end() :]
-    return text.strip()
+        if closed is None:
+            return "", reasons
+        text, led = text[closed.end() :], True
+    closed = None if led else _THINK_CLOSE.search(text)
+    if closed and (reasons or not _THINK_CLOSE.search(shown)):
+        text, reasons = text[closed.end() :], True
+    return text.strip(), reasons
 
 
-def says_no_change(reply: str) -> bool:
+def says_no_change(reply: str, question: str = "") -> bool:
     """True if the reply says that nothing changed, and nothing else (English)."""
-    words = {word.lower() for word in _WORD.findall(reply)}
-    known = _NEGATIVE | _TOPICAL | _FILLING
-    return bool(words & _NEGATIVE) and bool(words & _TOPICAL) and words <= known
+    if reply.strip(" .()*_\"'").lower() in _BARE:
+        return True
+    words = _words(reply)
+    if not words & _NEGATIVE:
+        return False
+    known = _NEGATIVE | _TOPICAL | _MENTION | _FILLING
+    if words & _MENTION:
+        return words <= known | _words(question)
+    return bool(words & _TOPICAL) and words <= known
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text)}
 
 
 def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Tokenizer) -> bool:

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from memagent.core.budgets import Budgets, check_budgets, template_tokens
-from memagent.core.chunking import Chunks, chunk, split
+from memagent.core.budgets import JOIN_SLACK, Budgets, check_budgets, template_tokens
+from memagent.core.chunking import Chunk, Chunks, chunk, split
 from memagent.core.outcomes import Outcome, Rules, boxed, fit, over_budget, reply_text, says_no_change
 from memagent.core.prompts import Profile
 from memagent.core.types import Completion, Sampling, Span, Text, Tokenizer, Turn
@@ -33,7 +33,7 @@ from memagent.errors import ConfigError, ContextTooLongError
 class Plan:
     """Everything about a reading that does not change while it runs.
 
-    `chunks` are the planned chunks, in order; empty for a direct reading, which shows the whole document at once.
+    `chunks` are the planned chunks, in order; a direct reading has one, the whole document, shown in its only turn.
     """
 
     question: str
@@ -49,7 +49,7 @@ class Plan:
     @property
     def turns(self) -> int:
         """Turns of a reading without retries or splits."""
-        return len(self.chunks) + 1
+        return 1 if self.direct else len(self.chunks) + 1
 
     @property
     def tokens(self) -> int:
@@ -81,6 +81,7 @@ class State:
     limit      longest span, in characters, that is shown at once; set after a chunk did not fit the window
     memory     the memory, "" before the first chunk
     retry      the current turn is asked again, because its last reply was empty or too long
+    reasons    the model's replies begin inside a block of reasoning that its chat template opened
     outcome    what the last completion came to
     answer     None until the reading is finished
     """
@@ -91,6 +92,7 @@ class State:
     limit: int | None = None
     memory: str = ""
     retry: bool = False
+    reasons: bool = False
     outcome: Outcome = "start"
     answer: str | None = None
 
@@ -134,12 +136,16 @@ def plan_reading(
     question = question.strip()
     if not question:
         raise ConfigError("the question is empty")
+    if any("\ud800" <= char <= "\udfff" for char in question):
+        raise ConfigError(f"the question is not valid Unicode: {question!a}")
     if (length := tokenizer.count(question)) > budgets.question:
         raise ConfigError(
             f"the question has {length} tokens, the question budget is {budgets.question}:"
             " ask a shorter question or raise the budget"
         )
     template = template_tokens(profile, tokenizer, overhead)
+    # The text that stands for an empty memory may be longer than a memory.
+    template += max(0, tokenizer.count(profile.empty_memory) - budgets.memory)
     plan = Plan(
         question=question,
         text=text,
@@ -152,8 +158,7 @@ def plan_reading(
         direct=direct,
     )
     if direct:
-        _check_direct(plan, window, overhead)
-        return plan
+        return replace(plan, chunks=_check_direct(plan, window, overhead))
     check_budgets(budgets, template, window)
     return replace(plan, chunks=Chunks(chunk(text, tokenizer, budgets.chunk)) if chunks is None else chunks)
 
@@ -183,7 +188,8 @@ def advance(plan: Plan, state: State, completion: Completion) -> State:
         raise ValueError("this reading is finished: it takes no more completions")
     span = current_span(plan, state)
     shown = plan.question + state.memory + (plan.text.read(span.start, span.end) if span else "")
-    reply = reply_text(completion, shown)
+    reply, reasons = reply_text(completion, shown, state.reasons)
+    state = replace(state, reasons=reasons)
     if span is None:
         return _record_answer(plan, state, reply)
     return _update_memory(plan, state, reply, completion)
@@ -212,7 +218,7 @@ def current_span(plan: Plan, state: State) -> Span | None:
 
 def _pieces(plan: Plan, state: State) -> tuple[Span, ...]:
     """What is left of the current planned chunk; its first piece is no longer than the limit."""
-    if state.chunk >= len(plan.chunks):
+    if plan.direct or state.chunk >= len(plan.chunks):
         return ()
     pieces = list(state.pending) or [plan.chunks[state.chunk].span]
     while state.limit is not None and len(pieces[0]) > state.limit:
@@ -229,7 +235,7 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
         if careful and not state.retry:
             return _retry(state, "retry_empty")
         return _next_span(plan, state, state.memory if careful else "", "empty")
-    if careful and says_no_change(reply):
+    if careful and says_no_change(reply, plan.question):
         return _next_span(plan, state, state.memory, "unchanged")
     if over_budget(reply, completion, plan.budgets.memory, plan.tokenizer):
         if careful and not state.retry:
@@ -287,13 +293,17 @@ def _turn_sampling(plan: Plan, state: State) -> Sampling:
     return sampling if sampling.seed is None else replace(sampling, seed=(sampling.seed * 1_000_003 + state.turn) % 2**31)
 
 
-def _check_direct(plan: Plan, window: int | None, overhead: int) -> None:
+def _check_direct(plan: Plan, window: int | None, overhead: int) -> Chunks:
+    """The whole document as one chunk, if it fits the window. Raises ConfigError."""
     if not plan.profile.direct:
         raise ConfigError(f"the profile {plan.profile.name!r} has no wording for a direct answer: read without --direct")
-    prompt = plan.tokenizer.count(plan.profile.system + _answer_prompt(plan, State())) + overhead
-    need = prompt + plan.budgets.answer_tokens
+    size = len(plan.text)
+    tokens = plan.tokenizer.count(plan.text.read(0, size))
+    wording = plan.tokenizer.count(plan.profile.system + plan.profile.render("direct", question=plan.question, document=""))
+    need = tokens + wording + overhead + JOIN_SLACK + plan.budgets.answer_tokens
     if window is not None and need > window:
         raise ConfigError(
-            f"the document does not fit the window whole: {prompt} tokens of prompt + {plan.budgets.answer_tokens} of"
-            f" answer = {need}, the window is {window}: read without --direct"
+            f"the document does not fit the window whole: {tokens} tokens + {need - tokens} of wording and answer = {need},"
+            f" the window is {window}: read without --direct"
         )
+    return Chunks([Chunk(start=0, end=size, tokens=tokens)])

@@ -109,7 +109,13 @@ class LocalEngine:
         """Generates a batch. A completion's `seconds` are its share of the batch and of `encoding` the prompts."""
         with self._lock:
             began = time.perf_counter()
-            sample(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
+            try:
+                sample(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
+            except torch.OutOfMemoryError as error:
+                raise ModelError(
+                    f"out of memory with {len(rows)} prompts of up to {max(len(row.prompt) for row in rows)} tokens at"
+                    " once: use smaller chunks, fewer questions at a time, or a smaller batch_tokens"
+                ) from error
             seconds = (time.perf_counter() - began) / len(rows)
         return [self._completion(row, encoding + seconds) for row in rows]
 

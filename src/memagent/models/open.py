@@ -15,6 +15,18 @@ from memagent.errors import ConfigError, ModelError
 EMBEDDED = Path(__file__).parent / "embedded"
 
 
+class BudgetDefaults(BaseModel):
+    """Tokens by part; what is not given is the paper's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: int | None = None
+    chunk: int | None = None
+    memory: int | None = None
+    answer: int | None = None
+    reasoning: int | None = None
+
+
 class Defaults(BaseModel):
     """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
 
@@ -26,7 +38,7 @@ class Defaults(BaseModel):
 
     profile: str | None = None
     window: int | None = None
-    budgets: dict[str, int] = {}
+    budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
 
 
