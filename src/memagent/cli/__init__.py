@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from memagent import __version__
-from memagent.cli import ask, profiles, readings
-
-app = typer.Typer(
-    name="memagent",
-    help="Read a document of any length with a small window and a memory that is overwritten.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("ask")(ask.ask)
-app.command("resume")(ask.resume)
-app.add_typer(readings.app, name="readings")
-app.add_typer(profiles.app, name="profile")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"memagent {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Exit codes: 0 answered · 2 usage · 3 document · 4 model · 130 interrupted."""
+from memagent.cli import interrupts
 
 
 def main() -> None:
-    """Entry point of the `memagent` command."""
-    app()
+    """Entry point of the `memagent` command. Signals are handled before anything else is imported."""
+    interrupts.install()
+    try:
+        from memagent.cli.commands import run
+
+        run()
+    except BaseException:
+        # Whatever an interrupt became on its way here, and wherever it struck, it is an interrupt.
+        if not interrupts.received():
+            raise
+    if interrupts.received():
+        interrupts.leave()
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module 'memagent.cli' has no attribute {name!r}")
+    from memagent.cli.commands import app
+
+    return app

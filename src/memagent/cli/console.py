@@ -2,47 +2,107 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.segment import Segment
 
+from memagent.cli import interrupts
 from memagent.errors import DocumentError, MemagentError, MissingExtraError, ModelError
 
-USAGE, DOCUMENT, MODEL, INTERRUPTED = 2, 3, 4, 130
+USAGE, DOCUMENT, MODEL, INTERRUPTED = 2, 3, 4, interrupts.EXIT_CODE
 
 # Answers go to standard output, everything else to standard error.
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, soft_wrap=True, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
+
+# Control characters drive the terminal, half characters cannot be written, and direction marks reorder the text around.
+_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 @contextmanager
-def boundary() -> Iterator[None]:
-    """Turns memagent's errors into a message and an exit code. The one place where they are caught."""
+def boundary() -> Iterator[list[str]]:
+    """Turns errors of memagent and interrupts into a message and an exit code. The one place where they are caught.
+
+    Yields a list for the lines that say how to go on after an interrupt.
+    """
+    hints: list[str] = []
     try:
-        yield
-    except MemagentError as error:
-        err.print(f"[bold red]memagent:[/] {plain(str(error))}", soft_wrap=True)
-        raise typer.Exit(_code(error)) from error
+        yield hints
     except BrokenPipeError:
         # Whoever read our output has gone: nothing is left to say, and Python must not try at exit.
         sys.stdout = None
         raise typer.Exit(1) from None
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or interrupts.received():
+            _say(["\ninterrupted", *map(plain, hints)])
+            raise typer.Exit(INTERRUPTED) from None
+        if not isinstance(error, MemagentError):
+            raise
+        _say([f"[bold red]memagent:[/] {plain(str(error))}"])
+        raise typer.Exit(_code(error)) from error
+
+
+def escape_unencodable() -> None:
+    """What the encoding of the terminal or file does not have is written as an escape, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, unaltered by styling or terminal width."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    sys.stdout.write((text if encodable(text) else json.dumps(value, indent=2)) + "\n")
+
+
+def encodable(text: str) -> bool:
+    """Whether standard output can hold the text as it is."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def write(*parts: str | tuple[str, str]) -> None:
+    """A line on standard output, as it is: no markup, no wrapping, white space kept. A part is a text or (text, style)."""
+    out.print(_Line(parts))
+
+
+def clean(text: str) -> str:
+    """Text that is not ours without what would act on the terminal."""
+    return _HARMFUL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def plain(text: str) -> str:
-    """Text that is not ours shows as it is: no markup, no control characters."""
-    return escape("".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text))
+    """Text that is not ours for use inside markup: it shows as it is."""
+    return escape(clean(text))
+
+
+class _Line:
+    def __init__(self, parts: tuple[str | tuple[str, str], ...]) -> None:
+        self._parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in self._parts:
+            text, style = (part, "") if isinstance(part, str) else part
+            yield Segment(clean(text), console.get_style(style) if style else None)
+        yield Segment.line()
+
+
+def _say(lines: list[str]) -> None:
+    with interrupts.held():
+        for line in lines:
+            err.print(line, soft_wrap=True)
 
 
 def _code(error: MemagentError) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memagent.cli.console import out, plain, print_json
+from memagent.cli.console import print_json, write
 from memagent.core import template_tokens
-from memagent.journal import Journal
+from memagent.errors import JournalError
+from memagent.journal import Journal, default_path
 from memagent.session import Session
+
+_LIMIT = ", without turns asked again"
 
 
 def print_estimate(
@@ -22,14 +25,13 @@ def print_estimate(
     seconds = (
         "unknown: no earlier reading with this model" if values["seconds"] is None else f"about {values['seconds']:,.0f} s"
     )
-    out.print(f"document   {values['characters']:,} characters, {values['tokens']:,} tokens, {values['files']} file(s)")
-    out.print(f"readings   {values['readings']} × {values['chunks']:,} chunks = {values['calls']:,} calls")
-    out.print(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out")
-    out.print(f"time       {seconds}")
-    out.print(
-        "cost       " + ("give --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}")
-    )
-    out.print(f"model      {plain(session.settings.identity)}, window {session.settings.window or 'unknown'}")
+    cost = "give --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}{_LIMIT}"
+    write(f"document   {values['characters']:,} characters, {values['tokens']:,} tokens, {values['files']} file(s)")
+    write(f"readings   {values['readings']} × {values['chunks']:,} chunks = {values['calls']:,} calls")
+    write(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out{_LIMIT}")
+    write(f"time       {seconds}")
+    write(f"cost       {cost}")
+    write(f"model      {session.settings.identity}, window {session.settings.window or 'unknown'}")
 
 
 def estimate(session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None) -> dict[str, Any]:
@@ -42,9 +44,7 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
     for plan in plans:
         asked = wording + engine.tokenizer.count(plan.question)
         prompt += plan.turns * (asked + budgets.memory) + plan.tokens
-        completion += len(plan.chunks) * budgets.update_tokens + budgets.answer_tokens
-        if plan.direct:
-            prompt += engine.tokenizer.count(session.document.read(0, len(session.document)))
+        completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
     priced = price_in is not None and price_out is not None
     speed = session.opened.defaults.tokens_per_second or _past_speed(session)
     total = sum(plan.tokens for plan in plans)
@@ -63,10 +63,15 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
 
 
 def _past_speed(session: Session) -> float | None:
-    """Document tokens per second of the latest finished reading with the same model, if the journal has one."""
-    with session.journal or Journal.open() as journal:
-        for record in journal.list(limit=50, status="answered"):
-            tokens = record.document.get("tokens")
-            if record.settings.get("identity") == session.settings.identity and record.seconds and tokens:
-                return float(str(tokens)) / record.seconds
+    """Document tokens per second of the latest finished reading with the same model, if a journal has one."""
+    if not default_path().is_file():
+        return None  # looking must not make one
+    try:
+        with Journal.open() as journal:
+            for record in journal.list(limit=50, status="answered"):
+                tokens = record.document.get("tokens")
+                if record.settings.get("identity") == session.settings.identity and record.seconds and tokens:
+                    return float(str(tokens)) / record.seconds
+    except JournalError:
+        pass  # an estimate does without
     return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from memagent.cli.console import boundary, out, plain
+from memagent.cli.console import boundary, write
 from memagent.errors import ConfigError
 from memagent.profiles import load_profile, profile_paths, user_folder, write_profile
 from memagent.profiles.released import import_released
@@ -20,16 +21,21 @@ def list_profiles() -> None:
     """List the profiles that can be named with --profile."""
     with boundary():
         for name, path in profile_paths().items():
-            out.print(f"{plain(name)}  [dim]{plain(load_profile(path).description)}[/]")
+            try:
+                write(f"{name}  ", (load_profile(path).description, "dim"))
+            except ConfigError as error:  # the others can still be named
+                write(f"{name}  ", (str(error), "red"))
 
 
 @app.command("show")
 def show(name: Annotated[str, typer.Argument(help="A name, or a TOML file.")]) -> None:
-    """Print a profile's TOML."""
+    """Print a profile's TOML, byte for byte."""
     with boundary():
         load_profile(name)
         path = profile_paths().get(name, Path(name))
-        out.print(plain(path.read_text(encoding="utf-8")), end="")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(path.read_bytes())
+        sys.stdout.buffer.flush()
 
 
 @app.command("import")
@@ -43,4 +49,4 @@ def import_profile(
             raise ConfigError(f"{name!r} is not a name for a profile: use letters, digits, - and _")
         path = user_folder() / f"{name}.toml"
         write_profile(import_released(folder, name), path)
-        out.print(f"imported; use it with: --profile {name} --rules paper   [dim]({plain(str(path))})[/]")
+        write(f"imported; use it with: --profile {name} --rules paper   ", (f"({path})", "dim"))

@@ -6,75 +6,88 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from memagent.cli.console import err, plain
+from memagent.cli.console import clean, err, plain
 from memagent.session import Progress as Reading
 from memagent.session import Watcher
 
 _MEMORY_LINES = 8
+_LINE_CHARS = 200
+_BAR = (10, 40)  # columns: with less room than the first there is no bar
 
 
 @contextmanager
 def shown(readings: Sequence[Reading], verbose: bool) -> Iterator[Watcher]:
-    """Yields a watcher that shows turn k of K, tokens read, speed, time left and the latest memory."""
+    """Yields a watcher that shows turn k of K, time left, tokens read, speed and the latest memory."""
     if verbose:
         yield _log_turns
     elif not err.is_terminal:
         yield lambda _: None
     else:
         view = _View(readings)
-        with Live(view.render(), console=err, refresh_per_second=8, transient=True) as live:
-
-            def watch(moved: Sequence[Reading]) -> None:
-                view.update(moved)
-                live.update(view.render())
-
-            yield watch
+        with Live(view, console=err, refresh_per_second=8, transient=True):
+            yield view.update
 
 
 class _View:
-    """A bar over all readings, and the memory of each that moved last."""
+    """How far all readings are, on one line, and the memory of the one that moved last."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         self._readings = readings
         self._latest = readings[0]
-        self._began = time.monotonic()
+        self._began = self._moved = time.monotonic()
         self._before = self._read
-        columns: list[ProgressColumn] = [
-            BarColumn(),
-            TextColumn("{task.description}"),
-            TextColumn("·"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("left"),
-        ]
-        self._bar = Progress(*columns, console=err, auto_refresh=False)
-        self._task = self._bar.add_task("", total=max(1, sum(reading.plan.tokens for reading in readings)))
-        self.update([])
+        self._total = sum(reading.plan.tokens for reading in readings)
 
     @property
     def _read(self) -> int:
         return sum(reading.tokens_read for reading in self._readings)
 
     def update(self, moved: Sequence[Reading]) -> None:
-        if moved:
-            self._latest = moved[-1]
-        read, total = self._read, sum(reading.plan.tokens for reading in self._readings)
+        self._latest = moved[-1]
+        self._moved = time.monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line, width = self._line(options.max_width), options.max_width
+        table = Table.grid(padding=(0, 1, 0, 0))
+        least, most = _BAR
+        if (room := width - len(line) - 2) >= least:
+            table.add_row(ProgressBar(max(1, self._total), self._read, width=min(most, room)), Text(line))
+        else:
+            table.add_row(Text(line))
+        yield table
+        title = f"memory · {self._latest.plan.question}" if len(self._readings) > 1 else "memory"
+        yield Text(clean(" ".join(title.split())), style="dim", no_wrap=True, overflow="ellipsis")
+        memory = clean(self._latest.state.memory).splitlines() or ["(empty)"]
+        lines = [line if len(line) < _LINE_CHARS else line[: _LINE_CHARS - 1] + "…" for line in memory[-_MEMORY_LINES:]]
+        yield Padding(Text("\n".join(lines)), (0, 0, 0, 2))
+
+    def _line(self, width: int) -> str:
+        """As much as fits, the most wanted first."""
         done = sum(reading.ledger.turns for reading in self._readings)
         planned = done + sum(reading.turns_left for reading in self._readings)
-        speed = (read - self._before) / max(1e-9, time.monotonic() - self._began)
-        text = f"turn {done:,} of {planned:,} · {read:,} of {total:,} tokens · {speed:,.0f} tokens/s"
-        self._bar.update(self._task, completed=read, description=text)
+        read, took = self._read - self._before, self._moved - self._began
+        speed = read / took if took else 0.0
+        line = f"turn {done:,} of {planned:,}"
+        for part in (self._left(speed), f"{self._read:,} of {self._total:,} tokens", f"{speed:,.0f} tokens/s"):
+            if len(line) + 3 + len(part) > width:
+                break
+            line += f" · {part}"
+        return line
 
-    def render(self) -> Group:
-        memory = self._latest.state.memory.splitlines() or ["(empty)"]
-        lines = [line if len(line) < 200 else line[:199] + "…" for line in memory[-_MEMORY_LINES:]]
-        title = f"memory · {self._latest.plan.question}" if len(self._readings) > 1 else "memory"
-        return Group(self._bar, Text(plain(title), style="dim"), Padding(Text("\n".join(lines)), (0, 0, 0, 2)))
+    def _left(self, speed: float) -> str:
+        if not speed:
+            return "-:-- left"
+        waited = time.monotonic() - self._moved
+        seconds = round(max(0.0, (self._total - self._read) / speed - waited))
+        hours, minutes = seconds // 3600, seconds // 60 % 60
+        return f"{hours}:{minutes:02}:{seconds % 60:02} left" if hours else f"{minutes}:{seconds % 60:02} left"
 
 
 def _log_turns(moved: Sequence[Reading]) -> None:
@@ -82,6 +95,6 @@ def _log_turns(moved: Sequence[Reading]) -> None:
         state, turns = reading.state, reading.ledger.turns
         label = f"{reading.id} " if reading.id else ""
         err.print(
-            f"{label}turn {turns} of {turns + reading.turns_left}: {state.outcome}; memory: {plain(state.memory)!r}",
+            f"{label}turn {turns} of {turns + reading.turns_left}: {state.outcome}; memory: {plain(repr(state.memory))}",
             soft_wrap=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -12,8 +13,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
-from memagent.cli.console import boundary, err, out, plain, print_json
+from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
+from memagent.errors import ConfigError
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
 app = typer.Typer(help="Look at, export or delete readings in the journal.", no_args_is_help=True)
@@ -32,7 +35,11 @@ def list_readings(
         if as_json:
             print_json([_summary(record) for record in records])
             return
-        table = Table("id", "when", "status", "turns", "question", "answer", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        # An id that is cut cannot be used.
+        table.add_column("id", no_wrap=True, min_width=max((len(record.id) for record in records), default=0))
+        for name in ("when", "status", "turns", "question", "answer"):
+            table.add_column(name)
         for record in records:
             when = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M")
             turns = f"{record.turns}/{record.planned or '?'}"
@@ -50,9 +57,10 @@ def show(reading: Id, as_json: AsJson = False) -> None:
             turns = [_turn(entry) for entry in journal.turns(record.id)]
             print_json({**_summary(record), "settings": record.settings, "turns": turns})
             return
-        out.print(f"[bold]{plain(record.question)}[/]\n{record.id} · {record.status} · {record.turns} turns")
+        write((record.question, "bold"))
+        write(f"{record.id} · {record.status} · {record.turns} turns")
         _print_turns(journal.turns(record.id))
-        out.print(f"[bold green]{plain(record.answer)}[/]" if record.answer else plain(record.reason or "no answer yet"))
+        write((record.answer, "bold green") if record.answer else record.reason or "no answer yet")
 
 
 @app.command("export")
@@ -62,14 +70,11 @@ def export(
 ) -> None:
     """Write a reading as JSON lines: a header, then one line for each turn."""
     with boundary(), Journal.open() as journal:
-        lines = journal.export(reading)
+        lines = journal.export(journal.show(reading).id)
         if output is None:
-            sys.stdout.writelines(line + "\n" for line in lines)
-            return
-        partial = output.with_name(output.name + ".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines)
-        partial.replace(output)
+            sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
+        else:
+            _write_file(output, lines)
 
 
 @app.command("delete")
@@ -82,6 +87,27 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
             err.print(f"deleted {record.id}")
 
 
+def _encodable(line: str) -> str:
+    return line if encodable(line) else json.dumps(json.loads(line), separators=(",", ":"))
+
+
+def _write_file(path: Path, lines: Iterable[str]) -> None:
+    """A file that appears whole or not at all."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: give the name of a file in it")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(line + "\n" for line in lines)
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror or error}): give a file in another folder") from error
+
+
 def _print_turns(turns: Iterable[TurnEntry]) -> None:
     """Every turn's memory as a diff to the one before; runs of turns that changed nothing in one line."""
     memory, quiet = "", 0
@@ -91,7 +117,7 @@ def _print_turns(turns: Iterable[TurnEntry]) -> None:
             continue
         _print_quiet(entry.number, quiet)
         where = "answer" if entry.span_start is None else f"characters {entry.span_start:,}–{entry.span_end:,}"
-        out.print(f"[dim]turn {entry.number + 1} · {where} · {entry.outcome}[/]")
+        write((f"turn {entry.number + 1} · {where} · {entry.outcome}", "dim"))
         if entry.memory != memory:
             _print_diff(memory, entry.memory)
         memory, quiet = entry.memory, 0
@@ -100,13 +126,13 @@ def _print_turns(turns: Iterable[TurnEntry]) -> None:
 def _print_quiet(before: int, count: int) -> None:
     if count:
         turns = f"turn {before}" if count == 1 else f"turns {before - count + 1}–{before}"
-        out.print(f"[dim]{turns} · the same memory[/]")
+        write((f"{turns} · the same memory", "dim"))
 
 
-def _cell(text: str) -> str:
+def _cell(text: str) -> Text:
     """The beginning of a text, on one line."""
     line = " ".join(text.split())
-    return plain(line if len(line) <= 60 else line[:59] + "…")
+    return Text(clean(line if len(line) <= 60 else line[:59] + "…"))
 
 
 def _summary(record: ReadingRecord) -> dict[str, Any]:
@@ -125,4 +151,4 @@ def _print_diff(old: str, new: str) -> None:
     for line in difflib.ndiff(old.splitlines(), new.splitlines()):
         style = {"+": "green", "-": "red", " ": "dim"}.get(line[0])
         if style is not None:
-            out.print(f"  [{style}]{plain(line)}[/]")
+            write("  ", (line, style))

@@ -4,38 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memagent.cli.console import err, out, plain
+from memagent.cli.console import err, plain, write
+from memagent.cli.hints import Hint
+from memagent.documents import Document
 from memagent.result import Reading
 from memagent.session import Session
 
+_LEFT_OUT_SHOWN = 3
 
-def print_readings(session: Session, results: Sequence[Reading]) -> None:
+
+def print_readings(session: Session, results: Sequence[Reading], hint: Hint) -> None:
     """Answers on standard output; where they were found, the memory and the costs with them."""
     for result in results:
         if len(results) > 1:
-            out.print(f"[bold]{plain(result.question)}[/]")
+            write((result.question, "bold"))
         if result.error is not None:
             err.print(f"[bold red]memagent:[/] {plain(result.error)}", soft_wrap=True)
             if result.id:
-                err.print(f"resume with: memagent resume {result.id}")
+                err.print(plain(hint.line(result.id)), soft_wrap=True)
             continue
-        out.print(f"[bold green]{plain(result.answer)}[/]")
+        write((result.answer, "bold green"))
         _print_origin(result)
-        out.print()
+        write()
     _print_costs(session, results)
+
+
+def print_left_out(document: Document) -> None:
+    """One line on standard error for the files of a folder that are not part of the document."""
+    if not document.skipped:
+        return
+    shown = ", ".join(f"{one.path} ({one.reason})" for one in document.skipped[:_LEFT_OUT_SHOWN])
+    more = len(document.skipped) - _LEFT_OUT_SHOWN
+    err.print(f"[dim]left out: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
 
 
 def _print_origin(result: Reading) -> None:
     for found in result.evidence:
-        out.print(f"  found in {plain(found.place)} (turn {found.turn + 1}): [italic]“{plain(found.quote)}”[/]")
+        write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
     if not result.evidence:
-        out.print("  [dim]the words of the answer stand nowhere in the text the memory came from[/]")
-    out.print("  memory:")
+        write(("  the words of the answer stand nowhere in the text the memory came from", "dim"))
+    write("  memory:")
     for source in result.provenance:
-        where = f"  [dim]turn {source.turn + 1}, from {plain(source.place)}[/]" if source.place else ""
-        out.print(f"    {plain(source.line)}{where}")
+        write(f"    {source.line}", (f"  turn {source.turn + 1}, from {source.place}" if source.place else "", "dim"))
     if result.id:
-        out.print(f"  [dim]reading {result.id}; every memory: memagent readings show {result.id}[/]")
+        write((f"  reading {result.id}; every memory: memagent readings show {result.id}", "dim"))
 
 
 def _print_costs(session: Session, results: Sequence[Reading]) -> None:
@@ -48,6 +60,6 @@ def _print_costs(session: Session, results: Sequence[Reading]) -> None:
     ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window else ""
     err.print(
         f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {turns:,} turns ·"
-        f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {session.settings.identity}[/]",
+        f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(session.settings.identity)}[/]",
         soft_wrap=True,
     )

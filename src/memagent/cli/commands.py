@@ -1,0 +1,44 @@
+"""The commands of `memagent`, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memagent import __version__
+from memagent.cli import ask, profiles, readings
+from memagent.cli.console import escape_unencodable
+
+app = typer.Typer(
+    name="memagent",
+    help="Read a document of any length with a small window and a memory that is overwritten.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("ask")(ask.ask)
+app.command("resume")(ask.resume)
+app.add_typer(readings.app, name="readings")
+app.add_typer(profiles.app, name="profile")
+
+
+def run() -> None:
+    """Runs the command line of this process."""
+    escape_unencodable()
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"memagent {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Exit codes: 0 answered · 2 usage · 3 document · 4 model · 130 interrupted."""
