@@ -88,6 +88,25 @@ def test_the_command_imports_lists_and_shows(checkout, home):
     assert run(app, ["profile", "show", "nope"]).exit_code == 2
 
 
+def test_a_broken_profile_is_listed_with_what_is_wrong(checkout, home):
+    run = CliRunner().invoke
+    assert run(app, ["profile", "import", str(checkout)]).exit_code == 0
+    (home / "profiles" / "bad.toml").write_text("name = [")
+    listed = run(app, ["profile", "list"])
+    assert listed.exit_code == 0
+    assert all(f"{name}  " in listed.stdout for name in ("bad", "compact", "default", "released"))
+    assert "bad.toml cannot be read" in listed.stdout
+
+
+def test_a_profile_is_shown_byte_for_byte(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(
+        'name="mine"\r\nempty_memory=":key:\u00a0[red]\t\u200c" # \t x\nupdate="{question}{memory}{chunk}"\n'
+        'answer="{question}{memory}"'.encode()
+    )
+    assert CliRunner().invoke(app, ["profile", "show", str(path)]).stdout_bytes == path.read_bytes()
+
+
 def test_a_profile_from_any_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('name="mine"\nempty_memory="-"\nupdate="{question}{memory}{chunk}"\nanswer="{question}{memory}"')

@@ -10,7 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from memagent.cli import app
-from tests.faults import FaultServer
+from memagent.models.open import EMBEDDED
+from memagent.models.tokenizers import FileTokenizer
+from tests.faults import Fault, FaultServer
 
 FACT = "The code for amber-falcon is 4821973."
 
@@ -33,6 +35,22 @@ def reader(messages: list[dict[str, str]]) -> str:
         return "4821973" if found else "not found"
     count = int(memory.split()[-1]) + 1 if memory.startswith(("read", FACT)) else 1
     return f"{FACT if found else ''}\nread {count}".strip()
+
+
+class CountingServer(FaultServer):
+    """Counts prompts with the tokenizer of the embedded model, for clients that count with it too."""
+
+    def __init__(self, model: Callable[[list[dict[str, str]]], str], **options: Any) -> None:
+        super().__init__(model, **options)
+        self.tokenizer = FileTokenizer.load(EMBEDDED)
+
+    def count(self, body: dict[str, Any]) -> int:
+        return sum(self.tokenizer.count(message["content"]) for message in body["messages"])
+
+    def complete(self, body: dict[str, Any], *, fault: Fault | None) -> dict[str, Any]:
+        reply = super().complete(body, fault=fault)
+        reply["usage"]["prompt_tokens"] = self.count(body)
+        return reply
 
 
 @dataclass

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from memagent.journal import Journal
-from tests.cli.conftest import FACT, reader
+from memagent.models.open import EMBEDDED
+from tests.cli.conftest import FACT, CountingServer, reader
 from tests.faults import Fault, FaultServer
 
 QUESTION = "What is the code for amber-falcon?"
@@ -78,6 +79,93 @@ def test_dry_run_calls_nothing_and_counts_what_a_run_asks(memagent, book, served
     assert again["seconds"] > 0
 
 
+def test_prompt_tokens_of_a_dry_run_bound_what_full_memories_send(memagent, book):
+    """Counted in what the server was really sent, with the tokenizer of the estimate."""
+    memory = "the sea " * 200
+    with CountingServer(lambda _: memory.strip()) as server:
+        while server.tokenizer.count(memory) > 120:
+            memory = memory[:-8]
+        options = ["--model", "scripted", "--base-url", server.url, "--tokenizer", EMBEDDED, "--window", 4096]
+        options += ["--chunk-tokens", 200, "--memory-tokens", 128, "--answer-tokens", 128]
+        for questions in (["-q", QUESTION], ["-q", QUESTION, "-q", "Who sails on the sea, and what for?"]):
+            server.requests.clear()
+            estimate = memagent("ask", book, *questions, "--dry-run", "--json", *options).json
+            assert memagent("ask", book, *questions, *options).code == 0
+            sent = sum(map(server.count, server.requests))
+            assert len(server.requests) == estimate["calls"]
+            assert sent <= estimate["prompt_tokens"] <= 2 * sent
+            most = sum(request.get("max_tokens") or request["max_completion_tokens"] for request in server.requests)
+            assert estimate["completion_tokens"] == most
+
+
+def test_a_direct_dry_run_counts_the_document_once(memagent, book, server, served):
+    options = [*served, "--direct", "--window", 20000]
+    estimate = memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *options).json
+    assert estimate["calls"] == 1
+    assert estimate["tokens"] < estimate["prompt_tokens"] < estimate["tokens"] + 1000
+
+
+@pytest.mark.parametrize("more", [[], ["--no-journal"]])
+def test_a_dry_run_makes_no_journal(memagent, book, served, home, more):
+    result = memagent("ask", book, "-q", QUESTION, "--dry-run", *served, *more)
+    assert result.code == 0
+    assert "without turns asked again" in result.out
+    assert not home.exists()
+
+
+def test_a_dry_run_needs_no_home_that_can_be_written(memagent, book, served, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "file" / "home"))
+    assert memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json["seconds"] is None
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "journal.sqlite3").write_text("not a journal")
+    assert memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json["seconds"] is None
+
+
+def test_files_left_out_are_told(memagent, tmp_path, served):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text(FACT)
+    for name in "bcdef":
+        (tmp_path / "notes" / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    result = memagent("ask", tmp_path / "notes", "-q", QUESTION, *served)
+    [line] = [line for line in result.err.splitlines() if "left out" in line]
+    assert "b.png (" in line
+    assert line.endswith("and 2 more")
+    result = memagent("ask", tmp_path / "notes", "-q", QUESTION, "--json", *served)
+    assert "left out" not in result.err
+    assert len(result.json["document"]["skipped"]) == 5
+
+
+def test_questions_of_a_file_from_windows(memagent, book, served, tmp_path):
+    more = tmp_path / "questions.txt"
+    more.write_bytes("# Fragen\r\nWer ist Ismael?\r\n".encode("utf-8-sig"))
+    assert memagent("ask", book, "--questions", more, "--json", *served).json["question"] == "Wer ist Ismael?"
+
+
+# Which server is asked
+
+
+def test_the_variable_stands_in_for_the_option(memagent, book, server, monkeypatch):
+    monkeypatch.setenv("MEMAGENT_BASE_URL", server.url)
+    options = ["-m", "scripted", "--chunk-tokens", "100", "--memory-tokens", "50"]
+    assert memagent("ask", book, "-q", QUESTION, *options).code == 0
+    assert len(server.requests) > 10
+    with FaultServer(reader) as other:
+        assert memagent("ask", book, "-q", QUESTION, "--base-url", other.url, *options).code == 0
+        assert len(other.requests) > 10
+
+
+@pytest.mark.parametrize("model", [[], ["-m", "embedded"], ["-m", str(EMBEDDED)]])
+def test_the_variable_does_not_redirect_a_model_on_this_machine(memagent, tmp_path, server, monkeypatch, model):
+    monkeypatch.setenv("MEMAGENT_BASE_URL", server.url)
+    path = tmp_path / "short.txt"
+    path.write_text(FACT)
+    values = memagent("ask", path, "-q", QUESTION, "--json", *model).json
+    assert values["model"].startswith("local:")
+    assert server.requests == []
+
+
 def test_direct_shows_the_document_once(memagent, book, served, server):
     values = memagent("ask", book, "-q", QUESTION, "--direct", "--json", *served, "--window", 20000).json
     assert values["turns"] == 1
@@ -108,6 +196,11 @@ def test_quiet_when_not_a_terminal_and_verbose_on_request(memagent, book, served
         (["{book}", "-q", " "], 2, "the question is empty"),
         (["{book}", "-q", "x", "--temperature", "-1"], 2, "temperature is -1"),
         (["{book}", "-q", "x", "--top-p", "0"], 2, "top_p is 0"),
+        (["{book}", "-q", "x", "--temperature", "nan"], 2, "nan is not a finite number"),
+        (["{book}", "-q", "x", "--top-p", "inf"], 2, "inf is not a finite number"),
+        (["{book}", "-q", "x", "--timeout", "inf"], 2, "inf is not a finite number"),
+        (["{book}", "-q", "x", "--price-in", "nan"], 2, "Invalid value for '--price-in'"),
+        (["{book}", "-q", "x", "--dry-run", "--price-in", "1", "--price-out", "inf"], 2, "inf is not a finite number"),
         (["{book}", "-q", "x", "--rules", "lax"], 2, "rules are 'lax'"),
         (["{book}", "-q", "x", "--profile", "nope"], 2, "no profile named 'nope'; known: compact, default"),
         (["{book}", "-q", "x", "--chunk-tokens", "3"], 2, "chunk budget is 3 tokens; it must be at least 16"),

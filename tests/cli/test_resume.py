@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from memagent.journal import Journal
-from tests.cli.conftest import FACT, reader
+from tests.cli.conftest import FACT, CountingServer, reader
 from tests.faults import Fault, FaultServer
 
 QUESTION = "What is the code for amber-falcon?"
@@ -149,6 +151,51 @@ def test_a_reading_from_standard_input_needs_the_document_again(memagent, book):
     assert memagent("resume", result.json["reading"], book).code == 4
 
 
+def test_the_printed_command_is_complete(memagent, book, tmp_path):
+    with broken_after_five() as server:
+        result = memagent("ask", "-", "-q", QUESTION, *options(server), input=book.read_text())
+        assert re.search(r"resume with: memagent resume r-\w{12} PATH$", result.err, re.M)
+        secret = server.url.replace("http://", "http://user:pass-word@")
+        asked = ["ask", book, "-q", QUESTION, *options(server), "--base-url", secret]
+        result = memagent(*asked)
+    assert "give --base-url again: its credentials were not kept" in result.err
+    assert "pass-word" not in result.err
+    with broken_after_five() as server:
+        result = memagent("ask", book, "-q", QUESTION, *options(server))
+        reading = re.search(r"resume with: memagent resume (r-\w{12})$", result.err, re.M)[1]
+        moved = book.rename(tmp_path / "it's moved.txt")
+        again = memagent("resume", reading, moved)
+    assert f"""resume with: memagent resume {reading} '{tmp_path}/it'"'"'s moved.txt'""" in again.err
+
+
+def test_a_tokenizer_may_move(memagent, book, tmp_path):
+    from memagent.models.open import EMBEDDED
+
+    counter, moved = tmp_path / "one" / "tokenizer.json", tmp_path / "two" / "tokenizer.json"
+    counter.parent.mkdir()
+    moved.parent.mkdir()
+    shutil.copy(EMBEDDED / "tokenizer.json", counter)
+    with CountingServer(reader, faults=[None] * 5 + [Fault("status", status=401)]) as server:
+        asked = memagent("ask", book, "-q", QUESTION, "--json", *options(server), "--tokenizer", counter)
+        assert asked.code == 4
+        counter.rename(moved)
+        lost = memagent("resume", asked.json["reading"])
+        assert (lost.code, "not a usable tokenizer.json" in " ".join(lost.err.split())) == (2, True)
+        done = memagent("resume", asked.json["reading"], "--tokenizer", moved, "--json").json
+    assert done["answer"] == "4821973"
+
+
+def test_the_variable_does_not_redirect_a_resumed_local_reading(memagent, tmp_path, monkeypatch):
+    """Nor does it lose one that a server reads."""
+    path = tmp_path / "short.txt"
+    path.write_text(FACT)
+    reading = memagent("ask", path, "-q", QUESTION, "--json").json["reading"]
+    with broken_after_five() as broken:
+        monkeypatch.setenv("MEMAGENT_BASE_URL", broken.url)
+        assert memagent("resume", reading, "--json").json["model"].startswith("local:")
+        assert broken.requests == []
+
+
 def test_a_full_journal_disk_stops_before_the_next_turn(memagent, book, monkeypatch):
     from memagent.errors import JournalError
 
@@ -182,6 +229,12 @@ def test_readings_are_listed_shown_exported_and_deleted(memagent, book, tmp_path
     assert lines[0]["schema"] == "memagent.reading"
     assert len(lines) == values["turns"] + 1
     assert memagent("readings", "export", reading).out == target.read_text()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for bad in ("/nonexistent/x", tmp_path, book / "x"):
+        refused = memagent("readings", "export", reading, "-o", bad)
+        assert (refused.code, str(bad) in refused.err.replace("\n", "")) == (2, True)
+    assert memagent("readings", "export", "r-nothing", "-o", tmp_path / "nothing.jsonl").code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert memagent("readings", "delete", reading).code == 0
     assert memagent("readings", "list", "--json").json == []
     assert memagent("readings", "show", reading).code == 2

@@ -1,0 +1,106 @@
+"""What is printed is what was said: on any encoding, for any file name, with any characters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults import FaultServer
+
+ODD = "a :key: b\u00a0c\u3000d \u0645\u06cc\u200c\u062e e\tf [red]g[/nope] \\[h] \u4f60"
+
+
+def options(server: FaultServer) -> list[str]:
+    return ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "100"]
+
+
+@pytest.fixture
+def note(tmp_path):
+    path = tmp_path / "note.txt"
+    path.write_text("words")
+    return path
+
+
+def spawned(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "memagent", *(os.fsencode(str(argument)) for argument in arguments)]
+    return subprocess.run(
+        command, capture_output=True, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, timeout=60
+    )
+
+
+def test_answers_and_memories_are_printed_as_they_are(memagent, note):
+    with FaultServer(lambda _: ODD) as server:
+        result = memagent("ask", note, "-q", "x", *options(server))
+        reading = memagent("readings", "list", "--json").json[0]["reading"]
+    assert result.out.splitlines()[0] == ODD
+    assert f"    {ODD}  turn 1" in result.out
+    shown = memagent("readings", "show", reading).out
+    assert shown.splitlines()[-1] == ODD
+    assert f"  + {ODD}" in shown
+
+
+def test_what_drives_a_terminal_is_not(memagent, note):
+    with FaultServer(lambda _: "a\x1b[2J\x07\x9b1m\u202eb\u2066c") as server:
+        result = memagent("ask", note, "-q", "x", *options(server))
+    assert result.out.splitlines()[0] == "a\ufffd[2J\ufffd\ufffd1m\ufffdb\ufffdc"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_encoding_that_lacks_characters(note, as_json):
+    with FaultServer(lambda _: "naïve 你好 😀") as server:
+        done = spawned("ask", note, "-q", "ü?", *options(server), *["--json"] * as_json, PYTHONIOENCODING="ascii")
+        reading = spawned("readings", "list", "--json").stdout
+        exported = spawned("readings", "export", json.loads(reading)[0]["reading"], PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    if as_json:
+        assert json.loads(done.stdout.decode("ascii"))["answer"] == "naïve 你好 😀"
+    else:
+        assert done.stdout.decode("ascii").splitlines()[0] == r"na\xefve \u4f60\u597d \U0001f600"
+    assert json.loads(exported.stdout.decode("ascii").splitlines()[-1])["completion"]["text"] == "naïve 你好 😀"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_file_name_that_is_not_text(tmp_path, as_json):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.txt")
+    with open(path, "w") as file:  # noqa: PTH123
+        file.write("The code is 4821973.")
+    with FaultServer(lambda _: "The code is 4821973.") as server:
+        done = spawned("ask", path, "-q", "x", *options(server), *["--json"] * as_json)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    if as_json:
+        assert json.loads(done.stdout)["document"]["files"][0]["name"] == path
+    else:
+        assert "bad\ufffd.txt" in done.stdout.decode()
+    missing = spawned("ask", path + "x", "-q", "x")
+    assert (missing.returncode, b"no such file" in missing.stderr) == (3, True)
+
+
+def test_a_question_that_is_not_text_is_refused(note):
+    with FaultServer() as server:
+        done = spawned("ask", note, "-q", "bad \udcff", *options(server))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"not valid Unicode" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_model_with_brackets_in_its_name(memagent, note):
+    with FaultServer(lambda _: "m", models=["[/x]"]) as server:
+        result = memagent("ask", note, "-q", "x", "-m", "[/x]", "--base-url", server.url, "--chunk-tokens", 100)
+        assert result.code == 0
+        assert "openai:[/x]@" in result.err
+        dry = memagent("ask", note, "-q", "x", "-m", "[/x]", "--base-url", server.url, "--chunk-tokens", 100, "--dry-run")
+    assert "openai:[/x]@" in dry.out
+
+
+def test_ids_are_whole_in_a_narrow_terminal(memagent, note, monkeypatch):
+    with FaultServer(lambda _: "some words of an answer " * 5) as server:
+        memagent("ask", note, "-q", "what about this or that and more of it", *options(server))
+    reading = memagent("readings", "list", "--json").json[0]["reading"]
+    for columns in ("80", "50", "30"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert reading in memagent("readings", "list").out
