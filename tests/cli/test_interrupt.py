@@ -66,6 +66,25 @@ def test_while_waiting_for_a_server_that_says_nothing(book):
         assert "resume with: memagent resume r-" in signalled(process, [signal.SIGINT])
 
 
+def test_without_a_journal_nothing_is_promised(book):
+    with FaultServer(reader, delay=0.02) as server:
+        process = spawn("ask", book, "-q", "x", "-q", "y", "--no-journal", *options(server))
+        wait_for(lambda: len(server.requests) >= 5)
+        err = signalled(process, [signal.SIGTERM])
+    assert err.split("\n")[1:] == ["interrupted", "nothing was kept (--no-journal)", ""]
+
+
+def test_an_interrupted_resume_says_how_to_go_on(book):
+    with FaultServer(reader, delay=0.02) as server:
+        process = spawn("ask", book, "-q", "x", *options(server))
+        wait_for(lambda: len(server.requests) >= 5)
+        command = signalled(process, [signal.SIGINT]).split("resume with: memagent ")[1].split()
+        asked = len(server.requests)
+        process = spawn(*command)
+        wait_for(lambda: len(server.requests) >= asked + 3)
+        assert " ".join(command) in signalled(process, [signal.SIGINT])
+
+
 @pytest.mark.parametrize("signals", SIGNALS.values(), ids=SIGNALS.keys())
 def test_while_reading_in_this_process(tmp_path, signals):
     path = tmp_path / "long.txt"

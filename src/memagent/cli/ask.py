@@ -110,7 +110,8 @@ def resume(
     with boundary() as hints, ExitStack() as stack:
         journal = stack.enter_context(Journal.open())
         record = journal.show(reading)
-        hint = Hint(paths=[absolute(path) for path in paths or []], tokenizer=tokenizer, base_url=base_url)
+        moved = absolute(tokenizer) if tokenizer else None
+        hint = Hint(paths=[absolute(path) for path in paths or []], tokenizer=moved, base_url=base_url)
         hints.append(hint.line(record.id))
         settings = Settings.from_json(record.settings)
         document = _load(stack, _resumable(record.id, record.document, paths), _encoding(record.document), as_json)

@@ -62,10 +62,12 @@ def leave() -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    now, before = time.monotonic(), _Seen.last
+    now = time.monotonic()
+    if _Seen.last is not None and now - _Seen.last < _ECHO:
+        return
     _Seen.last = now
     sys.unraisablehook = lambda _: None  # an interrupt inside a destructor would show a traceback
-    if _Seen.held or (before is not None and now - before < _ECHO):
+    if _Seen.held:
         return
     loop = _running_loop()
     if loop is None:
