@@ -279,7 +279,7 @@ def test_an_answer_from_nowhere_has_no_evidence():
 
 def test_importing_memagent_loads_nothing_heavy():
     heavy = ("torch", "transformers", "openai", "pypdf")
-    code = f"import sys, memagent, memagent.cli; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, memagent, memagent.cli.commands; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

@@ -141,12 +141,12 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, local_files_only=True, dtype=getattr(torch, kind)
-            )
+            ).to(device)
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
-    return tokenizer, model.eval().to(device)
+    return tokenizer, model.eval()
 
 
 def _fast_dtype(device: str) -> str:
