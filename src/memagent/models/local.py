@@ -141,7 +141,8 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, local_files_only=True, dtype=getattr(torch, kind)
-            ).to(device)
+            )
+            model.to(torch.device(device))
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
