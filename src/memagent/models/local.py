@@ -139,7 +139,7 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
     try:
         with _quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, local_files_only=True, dtype=getattr(torch, kind)
             )
             model.to(torch.device(device))
