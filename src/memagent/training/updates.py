@@ -21,6 +21,8 @@ from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, stat
 from memagent.tasks.words import Split, words
 
 NOT_YET, NOT_FOUND = "not yet", "not found"
+# Sentences that name the value before the key are the hardest: they are shown three times as often.
+_STATEMENTS = (*STATEMENTS, *[text for text in STATEMENTS if text.index("{value}") < text.index("{key}")] * 2)
 Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
 Statement: TypeAlias = tuple[str, str, str]  # sentence, key, value
 
@@ -143,12 +145,12 @@ def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exe
             others.append(key)
     about = [*stated, *others]
     rng.shuffle(about)
-    same = rng.choice(STATEMENTS) if rng.random() < 0.5 else None
+    same = rng.choice(_STATEMENTS) if rng.random() < 0.5 else None
     facts = []
     for key in about:
         value = draw_value(rng, kind, split)
         called = noun if rng.random() < 0.9 else draw_noun(rng, kind, split)
-        facts.append((state(same or rng.choice(STATEMENTS), called, key, value), key, value))
+        facts.append((state(same or rng.choice(_STATEMENTS), called, key, value), key, value))
     exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first)
     return exercise, facts
 
