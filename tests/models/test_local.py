@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -133,3 +136,18 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
 def test_the_identity_changes_with_the_weights(tmp_path):
     names = [open_model(str(make_tiny_model(tmp_path / str(seed) / "model", seed))).engine.identity for seed in (0, 1, 0)]
     assert names[0] == names[2] != names[1]
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "16"), ({"LRU_CACHE_CAPACITY": "99"}, "99")])
+def test_kernel_caches_are_bounded_before_torch_starts_unless_the_user_says_otherwise(given, used):
+    code = """
+import os, sys
+from memagent.models.native import configure
+assert "torch" not in sys.modules
+import memagent.models.local
+print(os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"], os.environ["OMP_WAIT_POLICY"])
+"""
+    names = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run([sys.executable, "-c", code], env={**clean, **given}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [used, "16", "PASSIVE"]
