@@ -1,6 +1,9 @@
 """Text → score. The reward in training and the metric in evaluation are the same named functions.
 
-Every scorer returns a number in [0, 1]: 1 for a right answer, 0 for an empty one.
+Every scorer returns a number in [0, 1]: 1 for a right answer, 0 for an empty one. `mode` says what the accepted answers
+are: "any", alternatives of which one is enough; "all", parts that are all required. Where nothing else is said, a score is
+the best over alternatives and the mean over required parts. An accepted answer of nothing but articles, punctuation and
+"and" is never found. Scorers raise ValueError if no answer is accepted.
 """
 
 from __future__ import annotations
@@ -8,19 +11,22 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Mode: TypeAlias = Literal["any", "all"]
+Scorer: TypeAlias = Callable[[str, Sequence[str], Mode], float]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SEPARATORS = re.compile(r"[,;\n、]|\band\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
     """Lower case, compatibility form, no punctuation, no English articles, single spaces (as SQuAD's evaluation does)."""
-    text = unicodedata.normalize("NFKC", text).lower().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", text).split())
+    return _squad_form(unicodedata.normalize("NFKC", text))
 
 
 def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
@@ -28,18 +34,115 @@ def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
 
     For `all` the answer is read as a list, separated by commas, semicolons, "and" or line breaks; an accepted answer with a
     separator in it is found as a run of items.
-    Raises ValueError if no answer is accepted.
     """
-    if not accepted:
-        raise ValueError("no accepted answer to compare with")
     if mode == "any":
         given = normalize(answer)
-        return float(bool(given) and any(given == normalize(one) for one in accepted))
+        return _over(accepted, mode, lambda one: bool(given) and given == normalize(one))
+    items = _bars(_items(answer))
+    return _over(accepted, mode, lambda one: bool(_items(one)) and _bars(_items(one)) in items)
+
+
+def contains(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
+    """1 for each accepted answer whose words stand in the answer, whole and side by side ("no" is not in "unknown").
+
+    Words are those of the normalised texts. An answer that lists everything it has read scores 1 here: read it beside
+    `strict`.
+    """
+    given = f" {normalize(answer)} "
+    return _over(accepted, mode, lambda one: bool(normalize(one)) and f" {normalize(one)} " in given)
+
+
+def f1(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
+    """Token F1: the harmonic mean of precision and recall of the normalised words.
+
+    For `all` each required answer is compared with the items of the answer, read as a list as in `strict` (with runs of
+    items, if it has a separator itself), and gets the best F1 among them: a list is not blamed for its other items.
+    """
+    if mode == "any":
+        given = normalize(answer).split()
+        return _over(accepted, mode, lambda one: _token_f1(given, normalize(one).split()))
     items = _items(answer)
-    return sum(f"|{_items(one)}|" in f"|{items}|" for one in accepted) / len(accepted)
+    return _over(accepted, mode, lambda one: _best_run_f1(items, _items(one)))
 
 
-def _items(text: str) -> str:
-    """The normalised items of a list, joined by bars."""
-    items = (normalize(item) for item in re.split(r"[,;\n]|\band\b", text))
-    return "|".join(item for item in items if item)
+def all_required(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
+    """1 if `strict` finds everything that is required, else 0."""
+    return float(strict(answer, accepted, mode) == 1)
+
+
+def ruler(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
+    """The metrics of RULER (arXiv 2404.06654): 1 for each accepted answer that is a substring, whatever the case.
+
+    Characters, not words: "12" is found in "4123". The published needle, tracing and counting tables use the mean over
+    required answers, the published question tables the best alternative.
+    """
+    given = answer.lower()
+    return _over(accepted, mode, lambda one: bool(one.strip()) and one.lower() in given)
+
+
+def released(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
+    """The lenient metric of the released MemAgent evaluation, for comparison with published tables and nothing else.
+
+    `any`: 1 if the normalised answer is a substring of the first accepted one or the other way round; further alternatives
+    are not looked at. `all`: as `ruler`. That metric is what the released code reports for questions; its needle tables use
+    `ruler`. Known traps, kept on purpose:
+
+    - both directions count: the answer "Par" scores 1 against "Paris", and "no" is found in "unknown";
+    - an answer that normalises to nothing ("the", "!!!") is a substring of everything and scores 1.
+
+    An empty answer scores 0 by the contract of this module. The released scripts agree, though not their function: they
+    call it for answers that are not empty, and leave out of the mean requests that came back empty. We never leave one out.
+    """
+    if mode == "all":
+        return ruler(answer, accepted, mode)
+    given = _squad_form(answer)
+
+    def either_way(one: str) -> bool:
+        return bool(answer.strip()) and (given in _squad_form(one) or _squad_form(one) in given)
+
+    return _over(accepted[:1], mode, either_way)
+
+
+SCORERS: MappingProxyType[str, Scorer] = MappingProxyType(
+    {scorer.__name__: scorer for scorer in (strict, contains, f1, all_required, ruler, released)}
+)
+
+
+def scores(answer: str, accepted: Sequence[str], mode: Mode = "any") -> dict[str, float]:
+    """What every scorer says of one answer."""
+    return {name: scorer(answer, accepted, mode) for name, scorer in SCORERS.items()}
+
+
+def _over(accepted: Sequence[str], mode: Mode, score: Callable[[str], float]) -> float:
+    """The best of the alternatives, or the mean of the required parts."""
+    if not accepted:
+        raise ValueError("no accepted answer to compare with")
+    values = [float(score(one)) for one in accepted]
+    return max(values) if mode == "any" else sum(values) / len(values)
+
+
+def _squad_form(text: str) -> str:
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def _items(text: str) -> list[str]:
+    """The normalised items of a list."""
+    items = (normalize(item) for item in _SEPARATORS.split(unicodedata.normalize("NFKC", text).lower()))
+    return [item for item in items if item]
+
+
+def _bars(items: Sequence[str]) -> str:
+    """A form in which one list holds another as a run of whole items exactly if one string holds the other."""
+    return f"|{'|'.join(items)}|"
+
+
+def _best_run_f1(items: Sequence[str], required: Sequence[str]) -> float:
+    """The best F1 of `required` with as many neighbouring items."""
+    tokens, length = " ".join(required).split(), max(1, len(required))
+    starts = range(max(1, len(items) - length + 1))
+    return max(_token_f1(" ".join(items[start : start + length]).split(), tokens) for start in starts)
+
+
+def _token_f1(given: Sequence[str], wanted: Sequence[str]) -> float:
+    shared = (Counter(given) & Counter(wanted)).total()
+    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
