@@ -15,6 +15,10 @@ class ConfigError(MemagentError, ValueError):
     """An option, profile, budget or configuration file is not usable as given."""
 
 
+class TooLongError(ConfigError):
+    """A document is longer than what is to be shown at once."""
+
+
 class MissingExtraError(MemagentError, ImportError):
     """An optional dependency is not installed. The message holds the command that installs it."""
 

@@ -146,7 +146,7 @@ class Session:
 
         def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
             if self.journal is not None:
-                self.journal.append_many((str(readings[index].id), _entry(record)) for index, record in step)
+                self.journal.append_many((str(readings[index].id), turn_entry(record)) for index, record in step)
             with lock:
                 for index, record in step:
                     readings[index].add(record)
@@ -226,7 +226,8 @@ def describe(document: Document) -> dict[str, Any]:
     }
 
 
-def _entry(record: TurnRecord) -> TurnEntry:
+def turn_entry(record: TurnRecord) -> TurnEntry:
+    """A finished turn as the journal keeps it."""
     return TurnEntry(
         number=record.number,
         kind=record.kind,

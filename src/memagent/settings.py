@@ -15,6 +15,7 @@ from memagent.core import (
     Rules,
     Sampling,
     Text,
+    Write,
     budgets_for,
     plan_reading,
     profile_from_mapping,
@@ -122,7 +123,14 @@ def make_settings(
     )
 
 
-def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:
+def make_plan(
+    text: Text,
+    question: str,
+    settings: Settings,
+    opened: OpenModel,
+    chunks: Chunks | None = None,
+    write: Write = "overwrite",
+) -> Plan:
     """The plan of one reading. `chunks` re-uses the cut of another question's plan over the same text."""
     return plan_reading(
         text,
@@ -135,6 +143,7 @@ def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, 
         sampling=settings.sampling,
         rules=settings.rules,
         direct=settings.direct,
+        write=write,
         chunks=chunks,
     )
 

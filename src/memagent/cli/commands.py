@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import ask, profiles, readings
+from memagent.cli import ask, eval, profiles, readings, tasks
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -19,6 +19,10 @@ app = typer.Typer(
 )
 app.command("ask")(ask.ask)
 app.command("resume")(ask.resume)
+app.command("tasks")(tasks.tasks)
+app.command("synth")(tasks.synth)
+app.command("validate")(tasks.validate)
+app.command("eval")(eval.evaluate)
 app.add_typer(readings.app, name="readings")
 app.add_typer(profiles.app, name="profile")
 

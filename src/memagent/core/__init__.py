@@ -2,7 +2,7 @@
 
 from memagent.core.budgets import Budgets, budgets_for, check_budgets, template_tokens, with_overrides
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, chunk
-from memagent.core.outcomes import Outcome, Rules
+from memagent.core.outcomes import Outcome, Rules, Write
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
 from memagent.core.reading import Plan, State, advance, next_turn, plan_reading, split_chunk, state_from_json
@@ -27,6 +27,7 @@ __all__ = [
     "Text",
     "Tokenizer",
     "Turn",
+    "Write",
     "advance",
     "budgets_for",
     "check_budgets",

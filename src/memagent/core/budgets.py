@@ -52,6 +52,7 @@ def template_tokens(profile: Profile, tokenizer: Tokenizer, overhead: int) -> in
     longest = max(
         tokenizer.count(profile.system + profile.render("update", **empty) + note),
         tokenizer.count(profile.system + profile.render("answer", **empty) + note),
+        tokenizer.count(profile.system + profile.render("note", **empty) + note) if profile.note else 0,
     )
     return longest + overhead + JOIN_SLACK
 

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 from memagent.core.types import Completion, Tokenizer
 
 Rules: TypeAlias = Literal["careful", "paper"]
+Write: TypeAlias = Literal["overwrite", "append"]
 Outcome: TypeAlias = Literal[
     "start",  # no turn yet
     "kept",  # the reply replaced the memory
@@ -123,6 +124,21 @@ def fit(reply: str, budget: int, tokenizer: Tokenizer, whole_lines: bool) -> str
         if stops and stops[-1] * 2 >= len(fitted):
             fitted = fitted[: stops[-1]]
     return fitted.strip()
+
+
+def appended(memory: str, reply: str) -> str:
+    """The memory with the lines of a reply behind it; a line that stands there already is not repeated."""
+    lines = memory.splitlines()
+    return "\n".join([*lines, *(line for line in dict.fromkeys(reply.splitlines()) if line.strip() and line not in lines)])
+
+
+def newest(memory: str, budget: int, tokenizer: Tokenizer) -> str:
+    """The last whole lines of a memory that fit `budget` tokens; if not even one does, what fits of the last."""
+    lines = memory.splitlines()
+    kept: list[str] = []
+    while lines and tokenizer.count("\n".join([lines[-1], *kept])) <= budget:
+        kept.insert(0, lines.pop())
+    return "\n".join(kept) or fit(lines[-1] if lines else "", budget, tokenizer, whole_lines=False)
 
 
 def boxed(reply: str) -> str | None:

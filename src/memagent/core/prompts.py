@@ -19,6 +19,7 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: field
     "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
     "answer": (frozenset({"question", "memory"}), frozenset()),
     "direct": (frozenset({"question", "document"}), frozenset()),
+    "note": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
     "retry": (frozenset(), frozenset({"limit"})),
 }
 
@@ -30,6 +31,8 @@ class Profile:
     update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
     answer        shown at the end: {question} {memory}
     direct        shown by --direct instead of both: {question} {document}; empty: direct answers are not offered
+    note          shown instead of update where replies are appended to the memory, not put in its place; the same fields.
+                  Empty: then `update` is shown with an empty memory
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
@@ -43,6 +46,7 @@ class Profile:
     update: str
     answer: str
     direct: str = ""
+    note: str = ""
     retry: str = ""
     answer_format: AnswerFormat = "text"
 
@@ -54,7 +58,7 @@ class Profile:
         if self.answer_format not in ("text", "boxed"):
             raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
 
-    def render(self, template: Literal["update", "answer", "direct", "retry"], **values: object) -> str:
+    def render(self, template: Literal["update", "answer", "direct", "note", "retry"], **values: object) -> str:
         """The template with its fields filled. Values are inserted as they are."""
         return "".join(
             literal + ("" if field is None else str(values[field]))

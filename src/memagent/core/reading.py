@@ -23,17 +23,30 @@ from typing import Any
 
 from memagent.core.budgets import JOIN_SLACK, Budgets, check_budgets, template_tokens
 from memagent.core.chunking import Chunk, Chunks, chunk, split
-from memagent.core.outcomes import Outcome, Rules, boxed, fit, over_budget, reply_text, says_no_change
+from memagent.core.outcomes import (
+    Outcome,
+    Rules,
+    Write,
+    appended,
+    boxed,
+    fit,
+    newest,
+    over_budget,
+    reply_text,
+    says_no_change,
+)
 from memagent.core.prompts import Profile
 from memagent.core.types import Completion, Sampling, Span, Text, Tokenizer, Turn
-from memagent.errors import ConfigError, ContextTooLongError
+from memagent.errors import ConfigError, ContextTooLongError, TooLongError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything about a reading that does not change while it runs.
 
-    `chunks` are the planned chunks, in order; a direct reading has one, the whole document, shown in its only turn.
+    `chunks` are the planned chunks, in order; a direct reading has one, the whole document, shown in its only turn. `write`
+    is what the method is about: a reply overwrites the memory. "append" is the baseline that only adds to it; when it is full,
+    its oldest lines go.
     """
 
     question: str
@@ -45,6 +58,7 @@ class Plan:
     sampling: Sampling = field(default_factory=Sampling)
     rules: Rules = "careful"
     direct: bool = False
+    write: Write = "overwrite"
 
     @property
     def turns(self) -> int:
@@ -67,6 +81,7 @@ class Plan:
             asdict(self.sampling),
             self.rules,
             self.direct,
+            *([] if self.write == "overwrite" else [self.write]),
         )
         return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
 
@@ -125,13 +140,14 @@ def plan_reading(
     sampling: Sampling | None = None,
     rules: Rules = "careful",
     direct: bool = False,
+    write: Write = "overwrite",
     chunks: Chunks | None = None,
 ) -> Plan:
     """Checks the budgets against the window, cuts the document and returns the plan. No model is called.
 
     `window` and `overhead` are the engine's, in tokens. `chunks` re-uses the cut of another plan over the same text,
-    tokenizer and chunk budget. Raises ConfigError: empty or too long question, budgets over the window, a document too
-    long to be read directly.
+    tokenizer and chunk budget. Raises ConfigError: empty or too long question, budgets over the window; TooLongError: a
+    document too long to be read directly.
     """
     question = question.strip()
     if not question:
@@ -156,6 +172,7 @@ def plan_reading(
         sampling=sampling or Sampling(),
         rules=rules,
         direct=direct,
+        write=write,
     )
     if direct:
         return replace(plan, chunks=_check_direct(plan, window, overhead))
@@ -237,11 +254,16 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
         return _next_span(plan, state, state.memory if careful else "", "empty")
     if careful and says_no_change(reply, plan.question):
         return _next_span(plan, state, state.memory, "unchanged")
-    if over_budget(reply, completion, plan.budgets.memory, plan.tokenizer):
+    fitted = over_budget(reply, completion, plan.budgets.memory, plan.tokenizer)
+    if fitted:
         if careful and not state.retry:
             return _retry(state, "retry_long")
-        return _next_span(plan, state, fit(reply, plan.budgets.memory, plan.tokenizer, careful), "fitted")
-    return _next_span(plan, state, reply, "kept")
+        reply = fit(reply, plan.budgets.memory, plan.tokenizer, careful)
+    if plan.write == "append":
+        notes = appended(state.memory, reply)
+        reply = newest(notes, plan.budgets.memory, plan.tokenizer)
+        fitted = fitted or reply != notes
+    return _next_span(plan, state, reply, "fitted" if fitted else "kept")
 
 
 def _record_answer(plan: Plan, state: State, reply: str) -> State:
@@ -272,10 +294,12 @@ def _next_span(plan: Plan, state: State, memory: str, outcome: Outcome) -> State
 
 
 def _update_prompt(plan: Plan, state: State, span: Span) -> str:
+    noting = plan.write == "append"
+    memory = "" if noting and not plan.profile.note else state.memory
     return plan.profile.render(
-        "update",
+        "note" if noting and plan.profile.note else "update",
         question=plan.question,
-        memory=state.memory or plan.profile.empty_memory,
+        memory=memory or plan.profile.empty_memory,
         chunk=plan.text.read(span.start, span.end),
         memory_tokens=plan.budgets.memory,
     )
@@ -302,7 +326,7 @@ def _check_direct(plan: Plan, window: int | None, overhead: int) -> Chunks:
     wording = plan.tokenizer.count(plan.profile.system + plan.profile.render("direct", question=plan.question, document=""))
     need = tokens + wording + overhead + JOIN_SLACK + plan.budgets.answer_tokens
     if window is not None and need > window:
-        raise ConfigError(
+        raise TooLongError(
             f"the document does not fit the window whole: {tokens} tokens + {need - tokens} of wording and answer = {need},"
             f" the window is {window}: read without --direct"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memagent.core.types import Engine
+from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -30,13 +30,15 @@ class BudgetDefaults(BaseModel):
 class Defaults(BaseModel):
     """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
 
-    profile: name of a prompt profile. window: tokens. budgets: tokens by part. tokens_per_second: document tokens read per
-    second on the machine the file names, for estimates.
+    profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
+    text it is shown (false for one that was only trained to update a memory and answer from it). tokens_per_second: document
+    tokens read per second on the machine the file names, for estimates.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     profile: str | None = None
+    direct: bool = True
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
@@ -81,6 +83,23 @@ def open_model(
     if limit is not None:
         engine.window = limit if engine.window is None else min(limit, engine.window)
     return OpenModel(engine=engine, defaults=defaults)
+
+
+def open_tokenizer(spec: str) -> Tokenizer:
+    """A tokenizer to count with: "embedded", "estimate", "bytes", or a tokenizer.json or the folder that holds one.
+
+    Raises ConfigError that says what can be given.
+    """
+    from memagent.models.tokenizers import ByteTokenizer, EstimateTokenizer, FileTokenizer
+
+    if spec in ("estimate", "bytes"):
+        return EstimateTokenizer() if spec == "estimate" else ByteTokenizer()
+    path = EMBEDDED if spec == "embedded" else Path(spec).expanduser()
+    if not path.exists():
+        raise ConfigError(
+            f"no tokenizer {spec!r}: give 'embedded', 'estimate', 'bytes', a tokenizer.json, or a folder that holds one"
+        )
+    return FileTokenizer.load(path)
 
 
 def read_defaults(folder: Path) -> Defaults:

@@ -1,55 +1,161 @@
-"""Text to hide facts in: loading books, taking a window from a random place, finding where a sentence may be inserted."""
+"""Text to hide facts in: one long base text, known sentence borders, and known token counts."""
 
 from __future__ import annotations
 
 import gzip
 import random
 import re
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 
+from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
 
 # A place to insert a sentence: after the end of a sentence and the space or line end behind it.
 _SENTENCE_END = re.compile(r"(?<!\bMr)(?<!\bMrs)(?<!\bDr)(?<!\bSt)[.!?][\"'”’)]*\s+(?=[\"'“‘(A-Z])")
+_LINE_END = re.compile(r"\n")
 _SPACE = re.compile(r"\s")
+# Where no usual tokenizer joins what is before with what is after.
+_SEAM = re.compile(r"(?<=[A-Za-z.,;])(?= [A-Za-z])|(?<=\n)(?=\S)")
+_BLOCK_CHARS = 1 << 16
 
 
 class Haystack:
-    """One or more texts. `window` takes a piece from a random place of one of them."""
+    """Texts joined to one base text, which is thought of as endless: after its end it begins again.
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.texts = [text for text in texts if text.strip()]
-        if not self.texts:
+    `borders` are the offsets at which a sentence (with lines=True: a line) may be inserted, 0 first; `joint` is what
+    separates an inserted one from what follows.
+    """
+
+    def __init__(self, texts: Sequence[str], *, lines: bool = False) -> None:
+        kept = [text.strip() + ("\n" if lines else "\n\n") for text in texts if text.strip()]
+        if not kept:
             raise TaskError("a haystack needs at least one text that is not empty")
-        self._sizes = [len(text) for text in self.texts]
+        self.text = "".join(kept)
+        self.joint = "\n" if lines else " "
+        ends = (_LINE_END if lines else _SENTENCE_END).finditer(self.text)
+        self.borders = array("Q", [0, *(match.end() for match in ends if match.end() < len(self.text))])
+        self._indexes: dict[str, TokenIndex] = {}
 
     @classmethod
     def load(cls, paths: Sequence[Path | str]) -> Haystack:
         """Reads UTF-8 files: .txt, .md, or the same gzipped. Raises TaskError that names the file."""
         return cls([read_text(Path(path)) for path in paths])
 
-    def window(self, rng: random.Random, chars: int) -> str:
-        """At least `chars` characters from a random place, from the start of a sentence on, to a space.
+    @classmethod
+    def shipped(cls) -> Haystack:
+        """*Moby-Dick*, which training never sees (public domain in the United States)."""
+        packed = files("memagent.tasks").joinpath("data", "moby_dick.txt.gz").read_bytes()
+        return cls([gzip.decompress(packed).decode("utf-8").replace("\r\n", "\n")])
 
-        A text that is too short is joined with the next ones, and repeated if all of them are too short.
-        """
-        which = rng.choices(range(len(self.texts)), weights=self._sizes)[0]
-        text = self.texts[which]
-        place = rng.randrange(max(1, len(text) - chars))
-        if place:
-            match = _SENTENCE_END.search(text, place, min(len(text), place + 4000))
-            place = match.end() if match else place
-        pieces = [text[place : place + chars]]
-        have, end = len(pieces[0]), place + chars
+    def index(self, tokenizer: Tokenizer) -> TokenIndex:
+        """The token counts of the base text, made once for each tokenizer."""
+        return self._indexes.setdefault(tokenizer.name, TokenIndex(self.text, tokenizer))
+
+    def start(self, rng: random.Random) -> int:
+        """A random border."""
+        return self.borders[rng.randrange(len(self.borders))]
+
+    def window(self, rng: random.Random, chars: int) -> str:
+        """At least `chars` characters from a random border on, to a space."""
+        place = self.start(rng)
+        pieces = [self.text[place : place + chars]]
+        have = len(pieces[0])
         while have < chars:
-            which = (which + 1) % len(self.texts)
-            text, end = self.texts[which], chars - have
-            pieces.append(text[:end])
+            place = 0
+            pieces.append(self.text[: chars - have])
             have += len(pieces[-1])
-        tail = _SPACE.search(text, end)
-        pieces.append(text[end : tail.start() if tail else len(text)])
-        return "".join(pieces)
+        end = place + len(pieces[-1])
+        tail = _SPACE.search(self.text, end)
+        return "".join([*pieces, self.text[end : tail.start() if tail else len(self.text)]])
+
+    def take(self, tokenizer: Tokenizer, start: int, tokens: int, slack: int = 0) -> tuple[list[Span], int]:
+        """Spans of the base text from `start` on, over its end to its beginning if need be, that hold at most `tokens`
+        tokens; and how many they hold, counted span by span.
+
+        They end before white space if that gives up no more than `slack` tokens, else anywhere.
+        """
+        index, size = self.index(tokenizer), len(self.text)
+        spans: list[Span] = []
+        used = 0
+        while used < tokens:
+            end = index.advance(start, tokens - used)
+            if end < size and not self.text[end].isspace():
+                low = index.advance(start, tokens - used - slack)
+                space = max(self.text.rfind(" ", low, end), self.text.rfind("\n", low, end))
+                end = space if space > start else end
+            if end == start:
+                break
+            spans.append(Span(start=start, end=end))
+            used += index.count(start, end)
+            if end < size:
+                break
+            start = 0
+        return spans, used
+
+    def nearest_border(self, offset: int, low: int, high: int) -> int:
+        """The border nearest to `offset` within [low, high]; an end of that range if there is none nearer."""
+        place = bisect_left(self.borders, offset)
+        near = [border for border in self.borders[max(0, place - 1) : place + 1] if low <= border <= high]
+        return min([*near, low, high], key=lambda border: abs(border - offset))
+
+
+class TokenIndex:
+    """Where the tokens of a long text end. Blocks of the text are tokenized when first asked for, and then known.
+
+    Counts of a span may be off by one at its ends, where they cut a token.
+    """
+
+    def __init__(self, text: str, tokenizer: Tokenizer) -> None:
+        self._text = text
+        self._tokenizer = tokenizer
+        self._ends: dict[int, array[int]] = {}
+        self._cuts: dict[int, int] = {}
+
+    def count(self, start: int, end: int) -> int:
+        """Tokens of the characters [start, end)."""
+        return sum(high - low for _, low, high in self._blocks(start, end))
+
+    def advance(self, start: int, tokens: int) -> int:
+        """The offset up to which the text from `start` on holds at most `tokens` tokens."""
+        if tokens < 1:
+            return start
+        for number, low, high in self._blocks(start, len(self._text)):
+            if high - low >= tokens:
+                return self._cut(number) + self._block(number)[low + tokens - 1]
+            tokens -= high - low
+        return len(self._text)
+
+    def _blocks(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """(block, first token, token after the last) for the blocks that [start, end) touches."""
+        number = start // _BLOCK_CHARS
+        if number and self._cut(number) > start:
+            number -= 1
+        while self._cut(number) < end:
+            ends, first = self._block(number), self._cut(number)
+            low = bisect_right(ends, start - first) if start > first else 0
+            high = bisect_right(ends, end - first) if end < self._cut(number + 1) else len(ends)
+            yield number, low, high
+            number += 1
+
+    def _block(self, number: int) -> array[int]:
+        if number not in self._ends:
+            ends = self._tokenizer.ends(self._text[self._cut(number) : self._cut(number + 1)])
+            self._ends[number] = array("I", ends)
+        return self._ends[number]
+
+    def _cut(self, number: int) -> int:
+        """Where a block begins: at a seam just before a multiple of the block size."""
+        if number not in self._cuts:
+            place = min(number * _BLOCK_CHARS, len(self._text))
+            if 0 < place < len(self._text):
+                seams = [match.start() for match in _SEAM.finditer(self._text, max(0, place - 4096), place)]
+                place = seams[-1] if seams else place
+            self._cuts[number] = place
+        return self._cuts[number]
 
 
 def read_text(path: Path) -> str:

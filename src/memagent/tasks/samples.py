@@ -1,50 +1,59 @@
 """The values every task produces, and the generator every task draws from.
 
 Offsets are characters, half open. A sample is a complete exercise: a document, a question about it, the accepted answers
-and the facts planted in the document, each at its exact place.
+and the facts in the document that the answer needs or that distract from it, each at its exact place.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, TypeAlias
 
-Mode: TypeAlias = Literal["any", "all"]
+from memagent.errors import TaskError
+from memagent.scoring import Mode, strict
+from memagent.tasks.rope import Rope
+
 Count: TypeAlias = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A sentence planted at characters [start, end) of the document: it states that `key` has `value`."""
+    """A passage at characters [start, end) of the document: it states that `key` has `value`.
+
+    `needed`: the answer depends on it (otherwise it distracts, or is out of date). `value` is what a memory that kept the
+    fact must hold; "" where that cannot be said, and then the fact is not looked for.
+    """
 
     text: str
     start: int
     end: int
-    key: str
-    value: str
+    key: str = ""
+    value: str = ""
+    needed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One document, one question.
 
-    `answers` are alternatives (mode "any") or parts that are all required (mode "all"). `facts` are the planted
-    sentences, asked for or not, in document order. `tokens` is the length of the document.
+    `answers` are alternatives (mode "any") or parts that are all required (mode "all"). `facts` are in document order.
+    `tokens` is the length of the document as the task's tokenizer counts it; 0 if nobody counted. `meta` is what else a
+    task wants to say of the sample: options it was made with, parameters of its own. JSON values.
     """
 
     id: str
     task: str
     question: str
-    document: str
+    document: Rope
     answers: tuple[str, ...]
-    mode: Mode
-    facts: tuple[Fact, ...]
-    tokens: int
-    seed: int
-    notes: dict[str, str] = field(default_factory=dict)
+    mode: Mode = "any"
+    facts: tuple[Fact, ...] = ()
+    tokens: int = 0
+    seed: int | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def gold(self) -> str:
@@ -56,3 +65,15 @@ def generator(seed: int, task: str, index: int) -> random.Random:
     """The random numbers of one sample. The same three values give the same numbers on every machine."""
     digest = hashlib.sha256(f"{seed}\x1f{task}\x1f{index}".encode()).digest()
     return random.Random(int.from_bytes(digest[:8], "big"))
+
+
+def checked(sample: Sample) -> Sample:
+    """The sample, which validates itself: facts are where they claim, gold scores 1, nothing scores 0. Raises TaskError."""
+    for fact in sample.facts:
+        if sample.document.read(fact.start, fact.end) != fact.text:
+            raise TaskError(f"{sample.id}: the fact {fact.text[:60]!r} is not at characters {fact.start} to {fact.end}")
+    if not sample.question.strip() or not sample.answers or not all(answer.strip() for answer in sample.answers):
+        raise TaskError(f"{sample.id}: a sample needs a question and answers that are not empty")
+    if strict(sample.gold, sample.answers, sample.mode) != 1 or strict("", sample.answers, sample.mode) != 0:
+        raise TaskError(f"{sample.id}: its own answer {sample.gold[:60]!r} does not score 1")
+    return sample

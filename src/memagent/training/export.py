@@ -20,6 +20,8 @@ from memagent.training.tokenizer import load_tokenizer, save_tokenizer
 SETTINGS = """# How to read with this model: what it was trained on.
 profile = "compact"
 window = 1024
+# It was trained to update a memory and to answer from it, not to answer from a text.
+direct = false
 
 [budgets]
 question = 64

@@ -1,0 +1,1 @@
+"""Readers compared on samples with known answers: runner · records · scores · summary · report."""

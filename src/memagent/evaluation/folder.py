@@ -1,0 +1,239 @@
+"""A run folder being written: its configuration, its records, and the journal of readings under way.
+
+    run.json           what is compared: settings, reader, sample file, versions, machine
+    records.jsonl      one line for every finished reading, on disk before the next begins
+    journal.sqlite3    readings under way, turn by turn; a killed run loses at most the turns that were being generated
+
+A folder is one run: opening it again with other settings is refused, with the same ones it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from memagent.errors import ConfigError
+from memagent.evaluation.records import RECORD_VERSION, Record
+from memagent.journal import Journal
+from memagent.journal.redaction import redact
+from memagent.tasks.files import atomic_file
+
+RUN_SCHEMA = "memagent.run"
+RUN_VERSION = 1
+_PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
+# What may differ when a run goes on: who runs it, where, and when.
+_MAY_CHANGE = frozenset({"versions", "machine", "command", "started", "finished", "samples.path"})
+
+Key = tuple[str, int]
+
+
+class RunFolder:
+    """An open run. Open it with `RunFolder.open`; close it, or use it as a context manager."""
+
+    def __init__(self, path: Path, config: dict[str, Any], journal: Journal, stream: IO[bytes], done: set[Key]) -> None:
+        self.path = path
+        self.config = config
+        self.journal = journal
+        self.done = done
+        self._stream = stream
+        self._under_way = self._unfinished()
+
+    @classmethod
+    def open(cls, path: Path, config: Mapping[str, Any], *, again: Iterable[str] = ()) -> RunFolder:
+        """Makes the folder, or goes on with the run in it. Records whose `error_kind` is in `again` are read again.
+
+        Raises ConfigError naming every setting that differs, a folder that is no run, or one that another process is at.
+        """
+        config = {"schema": RUN_SCHEMA, "version": RUN_VERSION, **redact(config, "run")}
+        file = path / "run.json"
+        if file.exists():
+            known = _read_config(file)
+            _check_same(path, known, config)
+            config = {**config, "started": known.get("started"), "versions": known.get("versions"), "finished": None}
+        elif path.exists() and any(path.iterdir()):
+            raise ConfigError(f"{path} is not empty and holds no run: give another folder")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            stream = (path / "records.jsonl").open("a+b")
+        except OSError as error:
+            raise ConfigError(f"the run folder {path} cannot be written: {error.strerror or error}") from error
+        try:
+            _lock(stream, path)
+            done = _mend(stream, path, frozenset(again))
+            _write_config(file, config)
+            journal = Journal.open(path / "journal.sqlite3")
+        except BaseException:
+            stream.close()
+            raise
+        return cls(path, config, journal, stream, done)
+
+    def write(self, record: Record, reading: str | None) -> None:
+        """Adds a record; it is on disk when this returns. The journal's `reading` of it is done with."""
+        self._stream.write(json.dumps(record.to_json(), ensure_ascii=True, allow_nan=False).encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self.done.add(record.key)
+        if reading is not None:
+            self.journal.delete(reading)
+            self._under_way.pop(record.key, None)
+
+    def reading_of(self, key: Key) -> str | None:
+        """The journal's id of a reading that was under way when the run was stopped."""
+        return self._under_way.get(key)
+
+    def began(self, key: Key, reading: str) -> None:
+        """Notes that the journal has a reading of this sample."""
+        self._under_way[key] = reading
+
+    def finish(self) -> None:
+        """Marks the run as finished."""
+        self.config = {**self.config, "finished": _now()}
+        _write_config(self.path / "run.json", self.config)
+
+    def close(self) -> None:
+        self.journal.close()
+        self._stream.close()
+        if self.config.get("finished"):
+            for suffix in ("", "-wal", "-shm"):
+                (self.path / f"journal.sqlite3{suffix}").unlink(missing_ok=True)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _unfinished(self) -> dict[Key, str]:
+        found: dict[Key, str] = {}
+        for record in self.journal.list(limit=None):
+            key = (str(record.document.get("sample")), int(str(record.document.get("attempt", 0))))
+            if key in self.done:
+                self.journal.delete(record.id)  # it was killed between its record and this
+            else:
+                found[key] = record.id
+        return found
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions and machine, for a run's configuration."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    machine = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
+    return {"versions": versions, "machine": machine, "started": _now(), "finished": None}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    if not isinstance(values, dict) or values.get("schema") != RUN_SCHEMA:
+        raise ConfigError(f"{file} is not the configuration of a run: give another folder")
+    if values.get("version") != RUN_VERSION:
+        raise ConfigError(
+            f"{file} was written by another version of memagent (run version {values.get('version')}, this one writes"
+            f" {RUN_VERSION}): give another folder, or finish it with the version that began it"
+        )
+    return values
+
+
+def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    before, now = _flat("", old), _flat("", json.loads(json.dumps(new)))
+    wrote, writes = old.get("versions", {}).get("memagent"), new.get("versions", {}).get("memagent")
+    changes = [f"memagent: {wrote} → {writes}"] if wrote != writes else []
+    for name in dict.fromkeys([*before, *now]):
+        if any(name == free or name.startswith(f"{free}.") for free in _MAY_CHANGE):
+            continue
+        if before.get(name) != now.get(name):
+            changes.append(f"{name}: {_brief(before.get(name))} → {_brief(now.get(name))}")
+    if changes:
+        raise ConfigError(
+            f"the run in {path} was begun otherwise: {'; '.join(changes)}. Go on with the old values, or give another folder"
+        )
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {name: value}
+    lead = f"{name}." if name else ""
+    return {inner: leaf for key, item in value.items() for inner, leaf in _flat(f"{lead}{key}", item).items()}
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
+
+
+def _write_config(file: Path, config: Mapping[str, Any]) -> None:
+    with atomic_file(file) as stream:
+        stream.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def _mend(stream: IO[bytes], path: Path, again: frozenset[str]) -> set[Key]:
+    """The keys of the records that are whole. A last line torn by a kill is cut off; records to be read again are left out."""
+    stream.seek(0)
+    kept: list[bytes] = []
+    done: set[Key] = set()
+    whole = dropped = 0
+    for number, line in enumerate(stream, 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            values = json.loads(line)
+            key, kind, wrote = (values["sample"], values["attempt"]), values["error_kind"], values["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path / 'records.jsonl'}, line {number}: not a record: {error}") from error
+        if wrote != RECORD_VERSION:
+            raise ConfigError(
+                f"{path / 'records.jsonl'}, line {number}: record version {wrote}, this memagent writes {RECORD_VERSION}"
+            )
+        whole += len(line)
+        if kind in again:
+            dropped += 1
+        else:
+            done.add(key)
+            kept.append(line)
+    if dropped:
+        _replace(path / "records.jsonl", stream, kept)
+    else:
+        stream.truncate(whole)
+    stream.seek(0, os.SEEK_END)
+    return done
+
+
+def _replace(file: Path, stream: IO[bytes], lines: Iterable[bytes]) -> None:
+    """Rewrites the records in place, from a copy that is complete before the first byte is changed."""
+    copy = file.with_name(file.name + ".before")
+    copy.write_bytes(file.read_bytes())
+    stream.truncate(0)
+    stream.write(b"".join(lines))
+    stream.flush()
+    os.fsync(stream.fileno())
+    copy.unlink()
+
+
+def _lock(stream: IO[bytes], path: Path) -> None:
+    """Holds the run for this process, as long as it lives. Where the system has no such locks, nothing is held."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise ConfigError(f"another process is at the run in {path}: wait for it, stop it, or give another folder") from error

@@ -1,0 +1,343 @@
+"""Runs a reader over a sample file into a run folder: batched in process, concurrent on a server; resumable to the turn."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from memagent.core import Span
+from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch
+from memagent.errors import (
+    ConfigError,
+    ContextTooLongError,
+    ModelError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+    TooLongError,
+)
+from memagent.evaluation.folder import Key, RunFolder, describe_machine
+from memagent.evaluation.readers import Comparison, Prepared, prepare
+from memagent.evaluation.records import ReaderName, Record, RecordedTurn
+from memagent.journal.redaction import strip_urls
+from memagent.models.open import OpenModel
+from memagent.scoring import scores
+from memagent.session import Progress, restore, turn_entry
+from memagent.settings import Settings
+from memagent.tasks.files import Entry, SampleFile
+from memagent.tasks.samples import Sample
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (TooLongError, "too_long"),
+    (ContextTooLongError, "too_long"),
+    (ConfigError, "config"),
+    (ModelUnavailableError, "unavailable"),
+    (ModelRefusedError, "refused"),
+    (ModelReplyError, "reply"),
+    (ModelError, "model"),
+)
+# Failures that are read again on request: the others would fail again.
+TRANSIENT = ("unavailable", "refused", "reply", "model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a run compares: one reader of one model on one sample file, `attempts` readings of each sample.
+
+    With several attempts each draws from its own seed, so they need a temperature above 0. `batch` readings run in lockstep in
+    process, `concurrency` at once on a server; neither changes what is asked.
+    """
+
+    samples: SampleFile
+    opened: OpenModel
+    settings: Settings
+    reader: ReaderName = "memory"
+    comparison: Comparison = field(default_factory=Comparison)
+    attempts: int = 1
+    batch: int = 50
+    concurrency: int = 8
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ConfigError(f"{self.attempts} readings of a sample make no run: give at least 1")
+        if self.attempts > 1 and self.settings.sampling.temperature == 0:
+            raise ConfigError(
+                f"{self.attempts} readings of a sample are all the same at temperature 0: give --temperature above 0"
+            )
+
+    def config(self) -> dict[str, Any]:
+        """What identifies the run, JSON-ready."""
+        return {
+            "model": self.settings.identity,
+            "reader": self.reader,
+            "comparison": asdict(self.comparison),
+            "settings": self.settings.to_json(),
+            "attempts": self.attempts,
+            "samples": {
+                "path": str(self.samples.path.absolute()),
+                "sha256": self.samples.sha256,
+                "count": len(self.samples),
+            },
+            "batch": self.batch if self.opened.engine.lockstep else None,
+            "concurrency": None if self.opened.engine.lockstep else self.concurrency,
+            **describe_machine(),
+        }
+
+    def work(self, done: set[Key]) -> list[tuple[Entry, int]]:
+        """The readings that are still to be done, short documents first, so that batches hold documents of like length."""
+        entries = sorted(self.samples.entries, key=lambda entry: entry.tokens or entry.size)
+        return [(entry, n) for entry in entries for n in range(self.attempts) if (entry.id, n) not in done]
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """How a run stands, for whoever watches. `score` is the sum of the strict scores."""
+
+    total: int
+    finished: int = 0
+    failed: int = 0
+    score: float = 0.0
+    turns: int = 0
+    tokens: int = 0
+
+    def add(self, record: Record) -> None:
+        self.finished += 1
+        self.failed += record.status == "failed"
+        self.score += record.scores["strict"]
+
+
+Watcher = Callable[[Tally], None]
+
+
+def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None = None) -> Tally:
+    """Reads what is not read yet, and marks the run as finished.
+
+    A reading that fails is a record. Raises the ModelError of a model that refused or could not be reached several times in a
+    row (one more than runs at once, three at least), and whatever stopped the run: it goes on from there when run again.
+    """
+    work = evaluation.work(folder.done)
+    run = _Run(evaluation, folder, Tally(total=len(evaluation.samples) * evaluation.attempts), watcher)
+    run.tally.finished = run.tally.total - len(work)
+    if evaluation.opened.engine.lockstep:
+        for place in range(0, len(work), evaluation.batch):
+            run.in_lockstep(work[place : place + evaluation.batch])
+    else:
+        asyncio.run(run.at_once(iter(work), min(evaluation.concurrency, len(work))))
+    folder.finish()
+    return run.tally
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A reading under way."""
+
+    sample: Sample
+    attempt: int
+    prepared: Prepared
+    progress: Progress
+    began: float
+
+    @property
+    def key(self) -> Key:
+        return self.sample.id, self.attempt
+
+
+class _Run:
+    def __init__(self, evaluation: Evaluation, folder: RunFolder, tally: Tally, watcher: Watcher | None) -> None:
+        self.evaluation = evaluation
+        self.folder = folder
+        self.tally = tally
+        self._watcher = watcher
+        self._lock = threading.Lock()
+        self._in_a_row = 0
+
+    def in_lockstep(self, work: Sequence[tuple[Entry, int]]) -> None:
+        """A batch of readings, step by step together. One that ends is recorded at once."""
+        readings = [reading for entry, n in work if (reading := self._begin(entry, n)) is not None]
+        recorded: set[int] = set()
+        observer = self._observer(readings)
+
+        def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
+            observer(step)
+            for index, record in step:
+                if record.state.finished:
+                    recorded.add(index)
+                    self._end(readings[index], None)
+
+        plans = [reading.prepared.plan for reading in readings]
+        states = [reading.progress.state for reading in readings]
+        results = read_batch(plans, self.evaluation.opened.engine, states=states, observer=observe, keep=False)
+        for index, result in enumerate(results):
+            if index not in recorded:
+                self._end(readings[index], None if isinstance(result, Transcript) else result)
+
+    async def at_once(self, work: Iterator[tuple[Entry, int]], concurrency: int) -> None:
+        """`concurrency` readings under way; when one ends, the next begins."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency):
+                    group.create_task(self._keep_reading(work))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _keep_reading(self, work: Iterator[tuple[Entry, int]]) -> None:
+        for entry, n in work:
+            reading = await asyncio.to_thread(self._begin, entry, n)
+            if reading is None:
+                continue
+            error: ModelError | None = None
+            try:
+                await aread(
+                    reading.prepared.plan,
+                    self.evaluation.opened.engine,
+                    state=reading.progress.state,
+                    observer=self._observer([reading]),
+                    keep=False,
+                )
+            except ModelError as raised:
+                error = raised
+            await asyncio.to_thread(self._end, reading, error)
+
+    def _begin(self, entry: Entry, attempt: int) -> _Reading | None:
+        """Plans a reading and enters it in the journal, or takes it up from there; None if it failed, which is recorded."""
+        evaluation, began = self.evaluation, time.monotonic()
+        sample = evaluation.samples.load(entry.id)
+        settings = replace(evaluation.settings, sampling=_sampling(evaluation.settings, sample.id, attempt))
+        try:
+            prepared = prepare(
+                evaluation.reader, sample.document, sample.question, settings, evaluation.opened, evaluation.comparison
+            )
+        except ConfigError as error:
+            self._write(_record(evaluation, sample, attempt, None, "", (), error), None)
+            return None
+        with self._lock:
+            progress = self._progress(sample, attempt, prepared, settings)
+        return _Reading(sample, attempt, prepared, progress, began)
+
+    def _progress(self, sample: Sample, attempt: int, prepared: Prepared, settings: Settings) -> Progress:
+        journal, plan, key = self.folder.journal, prepared.plan, (sample.id, attempt)
+        document: dict[str, Any] = {"sample": sample.id, "attempt": attempt}
+        known = self.folder.reading_of(key)
+        if known is not None:
+            journal.check(known, settings=settings.to_json(), document=document, plan_digest=plan.digest())
+            if journal.show(known).status != "answered":
+                journal.claim(known)
+            return restore(journal, known, plan)
+        id = journal.start(
+            question=plan.question,
+            settings=settings.to_json(),
+            document=document,
+            plan_digest=plan.digest(),
+            planned=plan.turns,
+        )
+        self.folder.began(key, id)
+        return Progress(plan=plan, id=id)
+
+    def _observer(self, readings: Sequence[_Reading]) -> Observer:
+        def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
+            self.folder.journal.append_many(
+                (str(readings[index].progress.id), turn_entry(record)) for index, record in step
+            )
+            with self._lock:
+                for index, record in step:
+                    before = readings[index].progress.tokens_read
+                    readings[index].progress.add(record)
+                    self.tally.tokens += readings[index].progress.tokens_read - before
+                    self.tally.turns += 1
+            self._tell()
+
+        return observe
+
+    def _end(self, reading: _Reading, error: ModelError | None) -> None:
+        progress = reading.progress
+        turns = tuple(self._turns(str(progress.id)))
+        record = _record(
+            self.evaluation, reading.sample, reading.attempt, reading.prepared, progress.state.answer or "", turns, error
+        )
+        self._write(replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4)), progress.id)
+        self._stop_if_hopeless(error)
+
+    def _turns(self, id: str) -> Iterator[RecordedTurn]:
+        memory = ""
+        for entry in self.folder.journal.turns(id):
+            span = None
+            if entry.span_start is not None and entry.span_end is not None:
+                span = Span(start=entry.span_start, end=entry.span_end)
+            costs = entry.completion
+            yield RecordedTurn(
+                number=entry.number,
+                kind=entry.kind,
+                span=span,
+                outcome=entry.outcome,
+                memory=None if entry.memory == memory else entry.memory,
+                prompt_tokens=int(str(costs["prompt_tokens"])),
+                completion_tokens=int(str(costs["completion_tokens"])),
+                cached_tokens=int(str(costs["cached_tokens"])),
+                seconds=float(str(costs["seconds"])),
+            )
+            memory = entry.memory
+
+    def _write(self, record: Record, reading: str | None) -> None:
+        with self._lock:
+            self.folder.write(record, reading)
+            self.tally.add(record)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._watcher is not None:
+            self._watcher(self.tally)
+
+    def _stop_if_hopeless(self, error: ModelError | None) -> None:
+        """A dead server or a wrong key would fail every reading that is left: the run stops, and can be taken up again."""
+        hopeless = isinstance(error, ModelUnavailableError | ModelRefusedError)
+        self._in_a_row = self._in_a_row + 1 if hopeless else 0
+        if error is not None and self._in_a_row > max(2, self.evaluation.concurrency):
+            raise error
+
+
+def _sampling(settings: Settings, sample: str, attempt: int) -> Any:
+    """Every reading draws from its own seed, whatever runs beside it."""
+    text = f"{settings.sampling.seed}\x1f{sample}\x1f{attempt}"
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+    return replace(settings.sampling, seed=seed)
+
+
+def _record(
+    evaluation: Evaluation,
+    sample: Sample,
+    attempt: int,
+    prepared: Prepared | None,
+    answer: str,
+    turns: tuple[RecordedTurn, ...],
+    error: Exception | None,
+) -> Record:
+    kind = next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
+    message = None if error is None else strip_urls(str(error))
+    if error is None and not answer:
+        message, kind = "the model gave an empty answer", "empty"
+    return Record(
+        sample=sample.id,
+        attempt=attempt,
+        task=sample.task,
+        reader=evaluation.reader,
+        question=sample.question,
+        answers=sample.answers,
+        mode=sample.mode,
+        tokens=sample.tokens or (prepared.plan.tokens if prepared and prepared.shown is None else 0),
+        characters=len(sample.document),
+        facts=sample.facts,
+        meta=sample.meta,
+        status="answered" if kind is None else "failed",
+        answer=answer,
+        error=message,
+        error_kind=kind,
+        scores=scores(answer, sample.answers, sample.mode),
+        shown=prepared.shown if prepared else None,
+        turns=turns,
+        seconds=round(sum(turn.seconds for turn in turns), 6),
+    )

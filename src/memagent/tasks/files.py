@@ -1,0 +1,262 @@
+"""Sample files: one JSON object a line, checked field by field, written whole or not at all.
+
+A document stands in its line, or in a text file beside it that many lines share:
+
+    {"document": "the text"}
+    {"document": {"file": "book.text", "sha256": "…", "pieces": [[0, 5200], "One sentence more. ", [5200, 9000]]}}
+
+Pieces are characters [start, end) of the shared file or strings of the document's own, in order; without "pieces" the document
+is the whole file. File names are relative to the sample file. `docs/reference/samples.md` describes every field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from memagent.core.types import Span
+from memagent.errors import TaskError
+from memagent.scoring import Mode
+from memagent.tasks.rope import Piece, Rope
+from memagent.tasks.samples import Fact, Sample, checked
+
+Offset = Annotated[int, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SharedDocument(_Strict):
+    """A document in a UTF-8 file beside the sample file. `sha256` is that of the file's bytes, if given."""
+
+    file: str = Field(min_length=1)
+    sha256: str | None = None
+    pieces: list[Annotated[list[Offset], Field(min_length=2, max_length=2)] | str] | None = None
+
+
+class FactLine(_Strict):
+    """A fact, as `memagent.tasks.samples.Fact`."""
+
+    text: str
+    start: Offset
+    end: Offset
+    key: str = ""
+    value: str = ""
+    needed: bool = True
+
+
+class SampleLine(_Strict):
+    """A line of a sample file. Only `question`, `document` and `answers` must be given."""
+
+    id: str | None = Field(None, min_length=1)
+    task: str = Field("custom", min_length=1)
+    question: str = Field(min_length=1)
+    document: str | SharedDocument
+    answers: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+    mode: Mode = "any"
+    facts: list[FactLine] = []
+    tokens: int = Field(0, ge=0)
+    seed: int | None = None
+    meta: dict[str, JsonValue] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is known of a sample without its document: `place` and `size` are the bytes of its line."""
+
+    id: str
+    task: str
+    tokens: int
+    line: int
+    place: int
+    size: int
+
+
+class SampleFile:
+    """A checked sample file. Lines are known by place; a sample is loaded when it is asked for, shared texts stay loaded.
+
+    Open it with `SampleFile.open`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries: tuple[Entry, ...] = ()
+        self.sha256 = ""
+        self._bases: dict[str, tuple[str, str]] = {}
+        self._by_id: dict[str, Entry] = {}
+
+    @classmethod
+    def open(cls, path: str | Path) -> SampleFile:
+        """Reads and checks every line. Raises TaskError that names file, line and field; two samples may not share an id."""
+        file = cls(Path(path))
+        entries: list[Entry] = []
+        seen: dict[str, int] = {}
+        digest = hashlib.sha256()
+        place = 0
+        for number, line in enumerate(file._lines(), 1):
+            digest.update(line)
+            if line.strip():
+                sample = file._parse(line, number)
+                if sample.id in seen:
+                    raise file._error(number, "id", f"{sample.id!r} stands in line {seen[sample.id]} already")
+                seen[sample.id] = number
+                entry = Entry(
+                    id=sample.id, task=sample.task, tokens=sample.tokens, line=number, place=place, size=len(line)
+                )
+                entries.append(entry)
+            place += len(line)
+        if not entries:
+            raise TaskError(f"{path}: there is no sample in it")
+        for name, (_, base) in sorted(file._bases.items()):
+            digest.update(f"{name}\0{base}".encode())
+        file.entries, file.sha256 = tuple(entries), digest.hexdigest()
+        file._by_id = {entry.id: entry for entry in entries}
+        return file
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self.load(entry.id) for entry in self.entries)
+
+    def load(self, id: str) -> Sample:
+        """The sample with this id. Raises KeyError if there is none, TaskError if the file has changed."""
+        entry = self._by_id[id]
+        with self._opened() as stream:
+            stream.seek(entry.place)
+            return self._parse(stream.read(entry.size), entry.line)
+
+    def _lines(self) -> Iterator[bytes]:
+        with self._opened() as stream:
+            yield from stream
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        try:
+            with self.path.open("rb") as stream:
+                yield stream
+        except OSError as error:
+            raise TaskError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+
+    def _parse(self, line: bytes, number: int) -> Sample:
+        try:
+            values = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except ValueError as error:
+            raise TaskError(f"{self.path}, line {number}: not a line of JSON: {error}") from error
+        try:
+            given = SampleLine.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            # A union names the branch it tried; a user knows no branches.
+            where = [str(part) for part in first["loc"] if part not in ("str", "SharedDocument")]
+            raise self._error(number, ".".join(where) or "the line", first["msg"]) from error
+        document = self._document(given.document, number)
+        for index, fact in enumerate(given.facts):
+            if document.read(fact.start, fact.end) != fact.text:
+                raise self._error(number, f"facts.{index}", f"its text is not at characters {fact.start} to {fact.end}")
+        if not len(document):
+            raise self._error(number, "document", "it is empty")
+        values = given.model_dump(exclude={"document", "facts", "answers", "id"})
+        sample = Sample(
+            id=given.id or f"line-{number}",
+            document=document,
+            answers=tuple(given.answers),
+            facts=tuple(Fact(**fact.model_dump()) for fact in sorted(given.facts, key=lambda fact: fact.start)),
+            **values,
+        )
+        try:
+            return checked(sample)
+        except TaskError as error:
+            raise self._error(number, "answers", str(error)) from error
+
+    def _document(self, given: str | SharedDocument, number: int) -> Rope:
+        if isinstance(given, str):
+            return Rope([given])
+        base = self._base(given, number)
+        if given.pieces is None:
+            return Rope([Span(start=0, end=len(base))], base)
+        pieces: list[Piece] = []
+        for index, piece in enumerate(given.pieces):
+            if isinstance(piece, str):
+                pieces.append(piece)
+                continue
+            start, end = piece
+            if not start <= end <= len(base):
+                where = f"document.pieces.{index}"
+                raise self._error(number, where, f"[{start}, {end}] is not within the {len(base)} characters of {given.file}")
+            pieces.append(Span(start=start, end=end))
+        return Rope(pieces, base)
+
+    def _base(self, given: SharedDocument, number: int) -> str:
+        if given.file not in self._bases:
+            path = self.path.parent / given.file
+            try:
+                raw = path.read_bytes()
+                self._bases[given.file] = hashlib.sha256(raw).hexdigest(), raw.decode("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise self._error(number, "document.file", f"{path} cannot be read as UTF-8 text: {error}") from error
+        digest, base = self._bases[given.file]
+        if given.sha256 not in (None, digest):
+            raise self._error(
+                number, "document.sha256", f"{given.file} has changed: it is {digest[:12]}…, not {given.sha256[:12]}…"
+            )
+        return base
+
+    def _error(self, number: int, field: str, message: str) -> TaskError:
+        return TaskError(f"{self.path}, line {number}, {field}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The name and digest of a shared text file."""
+
+    file: str
+    sha256: str
+
+
+def sample_line(sample: Sample, shared: Shared | None) -> str:
+    """A sample as a line of a file, without its end; with `shared`, the document refers to that file."""
+    document: Any = str(sample.document)
+    if shared is not None:
+        pieces = [[piece.start, piece.end] if isinstance(piece, Span) else piece for piece in sample.document.pieces]
+        document = {"file": shared.file, "sha256": shared.sha256, "pieces": pieces}
+    values: Mapping[str, Any] = {
+        "id": sample.id,
+        "task": sample.task,
+        "question": sample.question,
+        "answers": sample.answers,
+        "mode": sample.mode,
+        "facts": [asdict(fact) for fact in sample.facts],
+        "tokens": sample.tokens,
+        "seed": sample.seed,
+        "meta": dict(sample.meta),
+        "document": document,
+    }
+    return json.dumps(values, ensure_ascii=False)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[str]]:
+    """A UTF-8 text file that appears whole, when the block ends, or not at all. Raises TaskError if it cannot be written."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

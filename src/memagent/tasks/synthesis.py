@@ -1,0 +1,173 @@
+"""Many samples of named tasks, written to a file: the same whatever the number of processes that make them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from memagent.core.types import Span, Tokenizer
+from memagent.errors import TaskError
+from memagent.tasks.catalog import find
+from memagent.tasks.files import Shared, atomic_file, sample_line
+from memagent.tasks.haystack import Haystack
+from memagent.tasks.question_files import load_questions
+from memagent.tasks.ruler_wording import load_wording
+from memagent.tasks.samples import Sample
+from memagent.tasks.task import Materials, Request
+from memagent.tasks.wording import OURS
+from memagent.tasks.words import Split, load_words, shipped_words
+
+# Above this many tokens in a file, documents share their text in a file beside it.
+SHARED_TOKENS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a sample file is made of: every task at every length, `samples` of each. Small, and sent to other processes.
+
+    `tokenizer` opens the tokenizer that lengths are counted with. `shared`: documents refer to a shared file (True), stand in
+    their lines (False), or as suits their size (None).
+    """
+
+    tasks: tuple[str, ...]
+    tokens: tuple[int, ...]
+    samples: int
+    tokenizer: Callable[[], Tokenizer]
+    seed: int = 0
+    first: int = 0
+    split: Split = "eval"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    haystack: tuple[Path, ...] = ()
+    words: Path | None = None
+    questions: Path | None = None
+    passages: Path | None = None
+    wording: Path | None = None
+    shared: bool | None = None
+
+    def requests(self) -> Iterator[tuple[str, Request]]:
+        """Every sample to make, in the order of the file."""
+        for task, tokens in itertools.product(self.tasks, self.tokens):
+            for index in range(self.first, self.first + self.samples):
+                yield task, Request(tokens=tokens, seed=self.seed, index=index)
+
+
+def gather(recipe: Recipe) -> Materials:
+    """Loads what the recipe names. Raises TaskError or ConfigError that names the file at fault."""
+    return Materials(
+        tokenizer=recipe.tokenizer(),
+        haystack=Haystack.load(recipe.haystack) if recipe.haystack else Haystack.shipped(),
+        words=load_words(recipe.words, recipe.split) if recipe.words else shipped_words(recipe.split),
+        wording=load_wording(recipe.wording) if recipe.wording else OURS,
+        questions=load_questions(recipe.questions, passages=recipe.passages) if recipe.questions else None,
+    )
+
+
+def synthesize(recipe: Recipe, materials: Materials) -> Iterator[Sample]:
+    """The samples of a recipe, one after the other, in this process."""
+    for name, request in recipe.requests():
+        yield make(recipe, materials, name, request)
+
+
+def make(recipe: Recipe, materials: Materials, name: str, request: Request) -> Sample:
+    """One sample of a recipe; what it was asked for stands in its meta."""
+    task = find(name)
+    sample = task.sample(materials, request, task.options(recipe.options))
+    return replace(sample, meta={**sample.meta, "target": request.tokens, "split": recipe.split})
+
+
+def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Callable[[int], None] | None = None) -> int:
+    """Makes all samples and writes the file; returns their number. Nothing is left behind if anything fails.
+
+    `progress` is told the number of samples written. Memory holds the materials, in every process, and a few samples.
+    """
+    if recipe.samples < 1 or not recipe.tokens or not recipe.tasks:
+        raise TaskError(f"{recipe.samples} samples of {len(recipe.tasks)} tasks at {len(recipe.tokens)} lengths make no file")
+    for name in recipe.tasks:
+        find(name).options(recipe.options)
+    maker = _Maker(recipe, path.name)
+    count = 0
+    with ExitStack() as stack:
+        stream = stack.enter_context(atomic_file(path))
+        bases: set[str] = set()
+        for count, (line, base) in enumerate(_lines(stack, maker, workers), 1):
+            if base is not None and base.file not in bases:
+                # Entered after the sample file's, so that it appears before: a sample file never lacks its texts.
+                stack.enter_context(atomic_file(path.parent / base.file)).write(maker.text(count - 1, base))
+                bases.add(base.file)
+            stream.write(line + "\n")
+            if progress is not None:
+                progress(count)
+    return count
+
+
+def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[tuple[str, Shared | None]]:
+    numbers = range(len(maker.requests))
+    if workers <= 1:
+        return map(maker.line, numbers)
+    context = get_context("spawn")
+    pool = stack.enter_context(ProcessPoolExecutor(workers, context, initializer=_enter, initargs=(maker,)))
+    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+    return pool.map(_line, numbers, chunksize=max(1, min(16, len(numbers) // (4 * workers))))
+
+
+class _Maker:
+    """Makes lines by number. Sent to other processes without its materials, which each loads for itself."""
+
+    def __init__(self, recipe: Recipe, name: str) -> None:
+        self.recipe = recipe
+        self.name = name
+        self.requests = list(recipe.requests())
+        self._materials: Materials | None = None
+        self._bases: dict[int, tuple[str, Shared]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_materials": None, "_bases": {}}
+
+    def sample(self, number: int) -> Sample:
+        if self._materials is None:
+            self._materials = gather(self.recipe)
+        return make(self.recipe, self._materials, *self.requests[number])
+
+    def line(self, number: int) -> tuple[str, Shared | None]:
+        sample = self.sample(number)
+        shared = self._shared(sample) if self._is_shared(sample) else None
+        return sample_line(sample, shared), shared
+
+    def text(self, number: int, shared: Shared) -> str:
+        """The base text of a shared file that the line of this number refers to."""
+        for base, known in self._bases.values():
+            if known == shared:
+                return base
+        return self.sample(number).document.base
+
+    def _is_shared(self, sample: Sample) -> bool:
+        if not any(isinstance(piece, Span) for piece in sample.document.pieces):
+            return False
+        if self.recipe.shared is not None:
+            return self.recipe.shared
+        return sum(request.tokens for _, request in self.requests) > SHARED_TOKENS
+
+    def _shared(self, sample: Sample) -> Shared:
+        base = sample.document.base
+        if id(base) not in self._bases:
+            digest = hashlib.sha256(base.encode()).hexdigest()
+            self._bases[id(base)] = base, Shared(f"{Path(self.name).stem}.{digest[:12]}.text", digest)
+        return self._bases[id(base)][1]
+
+
+_worker: list[_Maker] = []
+
+
+def _enter(maker: _Maker) -> None:
+    _worker[:] = [maker]
+
+
+def _line(number: int) -> tuple[str, Shared | None]:
+    return _worker[0].line(number)
