@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BOOK = ROOT / "data/books/moby_dick.txt.gz"
+BOOK = ROOT / "src/memagent/tasks/data/moby_dick.txt.gz"
 QUESTION = "What is the access code for amber-falcon?"
 
 

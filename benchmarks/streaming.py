@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BOOK = ROOT / "data/books/moby_dick.txt.gz"
+BOOK = ROOT / "src/memagent/tasks/data/moby_dick.txt.gz"
 
 
 def cut(path: str, limit: int) -> None:

@@ -7,21 +7,21 @@ The embedded model is small, trained by us from random weights, and answers only
 
 from __future__ import annotations
 
-import gzip
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from memagent.tasks.needle import plant
+from memagent.core.types import Span
+from memagent.tasks.fitting import Planned, plant
+from memagent.tasks.haystack import Haystack
 
 ROOT = Path(__file__).resolve().parent.parent
-BOOK = ROOT / "data/books/moby_dick.txt.gz"
 PLANTED = ROOT / "build/moby-dick-with-three-facts.txt"
-FACTS = (  # relative depth, key, value, sentence
-    (0.12, "amber-falcon", "4821973", "The access code for amber-falcon is 4821973."),
-    (0.55, "quiet-harbor", "7305418", "One of the special magic numbers for quiet-harbor is: 7305418."),
-    (0.91, "velvet-compass", "2690147", "The serial number of velvet-compass is 2690147."),
+FACTS = (  # relative depth, sentence
+    (0.12, "The access code for amber-falcon is 4821973."),
+    (0.55, "One of the special magic numbers for quiet-harbor is: 7305418."),
+    (0.91, "The serial number of velvet-compass is 2690147."),
 )
 QUESTIONS = (
     "What is the access code for amber-falcon?",
@@ -31,8 +31,10 @@ QUESTIONS = (
 
 
 def main() -> int:
-    book = gzip.decompress(BOOK.read_bytes()).decode("utf-8")
-    text, facts = plant(book, [(sentence, key, value) for _, key, value, sentence in FACTS], [fact[0] for fact in FACTS])
+    book = Haystack.shipped()
+    whole = [Span(start=0, end=len(book.text))]
+    document, facts = plant(book, whole, [Planned(text=text) for _, text in FACTS], [depth for depth, _ in FACTS])
+    text = str(document)
     PLANTED.parent.mkdir(exist_ok=True)
     PLANTED.write_text(text, encoding="utf-8", newline="")
     print(f"Moby-Dick, {len(text):,} characters, with three facts planted by this script:")

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
-from pathlib import Path
-
 import pytest
 
+from memagent.core.types import Span
 from memagent.models.gguf import write_gguf
 from memagent.models.open import EMBEDDED
-from memagent.tasks.needle import plant
+from memagent.tasks.fitting import Planned, plant
+from memagent.tasks.haystack import Haystack
 from tests.servers import llama_server, transformers_server
 
 QUESTION = "What is the access code for amber-falcon?"
 BUDGETS = ["--question-tokens", 64, "--chunk-tokens", 640, "--memory-tokens", 128, "--answer-tokens", 128]
-BOOK = Path(__file__).parents[2] / "data/books/moby_dick.txt.gz"
 
 
 @pytest.fixture
 def novel(tmp_path):
     """Five chunks of Moby-Dick with the fact in the middle."""
-    text = gzip.decompress(BOOK.read_bytes()).decode()[30_000:38_000]
-    text, _ = plant(text, [("The access code for amber-falcon is 4821973.", "amber-falcon", "4821973")], [0.5])
+    fact = Planned(text="The access code for amber-falcon is 4821973.")
+    text, _ = plant(Haystack.shipped(), [Span(start=30_000, end=38_000)], [fact], [0.5])
     path = tmp_path / "novel.txt"
-    path.write_text(text)
+    path.write_text(str(text))
     return path
 
 

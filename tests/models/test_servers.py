@@ -27,7 +27,7 @@ from tests.servers import ServerProgram, llama_server, transformers_server
 
 pytestmark = pytest.mark.timeout(180)
 WINDOW = 512
-BOOK = Path(__file__).parents[2] / "data" / "books" / "moby_dick.txt.gz"
+BOOK = Path(__file__).parents[2] / "src" / "memagent" / "tasks" / "data" / "moby_dick.txt.gz"
 PROMPTS = [
     "Question: what is the colour of the house?",
     "the house on the hill is blue. New memory:",

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
+from memagent.driver import Transcript, read_batch
 from memagent.models.open import EMBEDDED, OpenModel, open_model
-from memagent.settings import make_settings
+from memagent.scoring import strict
+from memagent.settings import make_plan, make_settings
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.needle import SPECS, needle
-from memagent.training.measure import measure
+from memagent.tasks.needle import TASKS
+from memagent.tasks.task import Materials, Request
+from memagent.tasks.words import shipped_words
 from memagent.training.tokenizer import SPECIALS, load_tokenizer
-
-BOOK = Path(__file__).parents[2] / "data" / "books" / "moby_dick.txt.gz"
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,14 @@ def test_the_largest_turn_fits_the_window(opened: OpenModel) -> None:
 
 
 def test_it_finds_a_fact_in_a_book_it_has_never_seen(opened: OpenModel) -> None:
-    haystack, count = Haystack.load([BOOK]), opened.engine.tokenizer.count
-    spec = SPECS["single"]
-    samples = [needle(spec, haystack, count, tokens=4096, seed=77, index=index) for index in range(10)]
-    results = list(measure(opened, make_settings(opened, model="embedded"), samples))
-    assert sum(result.score for result in results) >= 9
-    assert all(result.turns >= 7 for result in results)
+    materials = Materials(tokenizer=opened.engine.tokenizer, haystack=Haystack.shipped(), words=shipped_words("eval"))
+    task = next(task for task in TASKS if task.name == "niah_single_2")
+    samples = [task.sample(materials, Request(tokens=4096, seed=77, index=index)) for index in range(10)]
+    settings = make_settings(opened, model="embedded")
+    plans = [make_plan(sample.document, sample.question, settings, opened) for sample in samples]
+    outcomes = read_batch(plans, opened.engine)
+    done = [outcome for outcome in outcomes if isinstance(outcome, Transcript)]
+    assert len(done) == len(samples)
+    assert all(len(outcome.records) >= 7 for outcome in done)
+    right = [strict(outcome.answer, sample.answers, sample.mode) for outcome, sample in zip(done, samples, strict=True)]
+    assert sum(right) >= 9

@@ -7,6 +7,7 @@ import pytest
 from memagent.profiles import load_profile
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Fact, generator
+from memagent.tasks.words import shipped_words
 from memagent.training.updates import (
     Exercise,
     Recipe,
@@ -75,7 +76,7 @@ def test_planted_facts_are_where_they_claim_for_any_wrapping() -> None:
     for index in range(50):
         rng = generator(0, "plant", index)
         recipe = Recipe(tokens=(100, 100), asked=(1, 4), distractors=(0, 4))
-        exercise, facts = draw_exercise(rng, recipe, "train")
+        exercise, facts = draw_exercise(rng, recipe, shipped_words("train"))
         text, planted = plant_all(rng, HAYSTACK, facts, 1500)
         assert len(planted) == len(facts)
         for one in planted:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
+from memagent.errors import TaskError
 from memagent.tasks.wording import ValueKind
-from memagent.tasks.words import Split, words
+from memagent.tasks.words import Words
 
-KeyKind: TypeAlias = Literal["pair", "phrase", "name", "noun", "coined"]
+KeyKind: TypeAlias = Literal["pair", "phrase", "name", "noun", "coined", "number", "uuid"]
 
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
 _VOWELS = "aeiouy"
+_PATIENCE = 10_000  # draws without a new one before a word list counts as used up
 
 
 def coined(rng: random.Random, low: int = 4, high: int = 9) -> str:
@@ -21,46 +25,70 @@ def coined(rng: random.Random, low: int = 4, high: int = 9) -> str:
     return "".join(rng.choice(_CONSONANTS if (i % 2 == 0) == first else _VOWELS) for i in range(size))
 
 
-def make_key(rng: random.Random, kind: KeyKind, split: Split) -> str:
-    """One key: "amber-falcon", "amber falcon", "Amber Falcon", "falcon" or two coined words joined."""
+def make_key(rng: random.Random, kind: KeyKind, words: Words) -> str:
+    """One key: "amber-falcon", "amber falcon", "Amber Falcon", "falcon", two coined words joined, a number or a UUID."""
     if kind == "coined":
         return coined(rng) + rng.choice("- ") + coined(rng)
-    noun = rng.choice(words("nouns", split))
+    if kind == "number" or kind == "uuid":
+        return make_value(rng, kind, words)
+    noun = rng.choice(words.nouns)
     if kind == "noun":
         return noun
-    adjective = rng.choice(words("adjectives", split))
+    adjective = rng.choice(words.adjectives)
     if kind == "name":
         return f"{adjective.capitalize()} {noun.capitalize()}"
     return adjective + ("-" if kind == "pair" else " ") + noun
 
 
-def relative(rng: random.Random, key: str, split: Split) -> str:
+def relative(rng: random.Random, key: str, words: Words) -> str:
     """Another key that shares one of the two words of `key`: what a careless reader takes for it."""
     joint = "-" if "-" in key else " "
     parts = key.split(joint)
-    other = make_key(rng, "name" if key[:1].isupper() else "pair", split).replace("-", " ").split(" ")
+    other = make_key(rng, "name" if key[:1].isupper() else "phrase", words).split(" ")
     if len(parts) != 2:
         return f"{other[0]}{joint}{key}"
     return joint.join((parts[0], other[1]) if rng.random() < 0.5 else (other[0], parts[1]))
 
 
-def distinct_keys(rng: random.Random, count: int, kind: KeyKind, split: Split) -> list[str]:
-    """`count` different keys, none a part of another one."""
-    keys: list[str] = []
-    while len(keys) < count:
-        key = make_key(rng, kind, split)
-        if is_new(key, keys):
-            keys.append(key)
-    return keys
+def distinct_keys(rng: random.Random, count: int, kind: KeyKind, words: Words) -> list[str]:
+    """`count` different keys, none a part of another one. Raises TaskError if the words do not make so many."""
+    return distinct(count, lambda: make_key(rng, kind, words))
 
 
-def is_new(key: str, keys: list[str]) -> bool:
+def distinct_values(rng: random.Random, count: int, kind: ValueKind, words: Words) -> list[str]:
+    """`count` different values, none a part of another one. Raises TaskError if the words do not make so many."""
+    return distinct(count, lambda: make_value(rng, kind, words))
+
+
+def distinct(count: int, draw: Callable[[], str], known: Sequence[str] = ()) -> list[str]:
+    """What `draw` gives until there are `count` texts, none a part of another one or of a `known` one.
+
+    Raises TaskError if nothing new comes any more.
+    """
+    found: list[str] = []
+    idle = 0
+    while len(found) < count:
+        text = draw()
+        idle += 1
+        if is_new(text, [*known, *found]):
+            found.append(text)
+            idle = 0
+        elif idle > _PATIENCE:
+            raise TaskError(
+                f"the word list is too short: it gives {len(found)} names of {count} that differ; give a longer one"
+            )
+    return found
+
+
+def is_new(key: str, keys: Sequence[str]) -> bool:
     """Whether no text can be about `key` and one of `keys` at once."""
     return not any(key in known or known in key for known in keys)
 
 
-def make_value(rng: random.Random, kind: ValueKind, split: Split, digits: int = 7) -> str:
-    """A number of `digits` digits without leading zero, or a noun."""
+def make_value(rng: random.Random, kind: ValueKind, words: Words, digits: int = 7) -> str:
+    """A number of `digits` digits without leading zero, a noun, or a random UUID (version 4)."""
     if kind == "number":
         return str(rng.randrange(10 ** (digits - 1), 10**digits))
-    return rng.choice(words("nouns", split))
+    if kind == "uuid":
+        return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    return rng.choice(words.nouns)

@@ -1,11 +1,8 @@
-"""The needle family: facts hidden in book text, after RULER (arXiv 2404.06654), in wording of our own.
+"""The needle family: facts hidden in a haystack, with the structure and parameters of RULER (arXiv 2404.06654, table 1).
 
-    single      one fact, one question
-    multikey    one fact is asked for, others are about other keys
-    multiquery  several facts are asked for in one question
-    multivalue  one key has several values, all are asked for
-
-Documents are fitted to a number of tokens: never above it, at most one per cent below.
+Eight tasks under the published names. What differs from RULER: the haystack's text (any, by default a book, with its line
+ends) and where its sentences end; the word list; a distractor is never about an asked key; the last line of a haystack
+may be cut to fit the length; and the wording, unless that of a RULER checkout is used.
 """
 
 from __future__ import annotations
@@ -13,157 +10,153 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from memagent.errors import TaskError
-from memagent.scoring import strict
-from memagent.tasks.haystack import Haystack, sentence_borders
-from memagent.tasks.keys import KeyKind, distinct_keys, is_new, make_value, relative
-from memagent.tasks.samples import Count, Fact, Sample, generator
-from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
-from memagent.tasks.words import Split
+from memagent.tasks.fitting import Planned, fit
+from memagent.tasks.haystack import Haystack
+from memagent.tasks.keys import KeyKind, distinct, distinct_keys, distinct_values, is_new, make_key, make_value, relative
+from memagent.tasks.lines import generated_haystack, noise_haystack
+from memagent.tasks.samples import Sample, checked, generator
+from memagent.tasks.task import Materials, Request, Task
+from memagent.tasks.wording import NOUNS, STATEMENTS, ValueKind, Wording, ask, state
 
-_CHARS_PER_TOKEN = 4  # a first guess; the fit corrects it
+Hay: TypeAlias = Literal["noise", "essay", "needle"]
+
+# RULER puts facts into an essay at 40 depths, equally spaced and rounded to per cents, without repetition.
+_DEPTHS = tuple(round(100 * step / 39) / 100 for step in range(40))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeedleSpec:
-    """What to hide and what to ask for.
+class NeedleOptions:
+    """What to hide and what to ask for. RULER's parameter is named in brackets.
 
-    `queries` keys are asked for; `keys` are hidden in all, the rest as distractors, half of them resembling an asked one;
-    `values` is the number of values of each asked key. `template` fixes the sentence (0 is RULER's structure), None draws.
+    haystack  what the facts are hidden in [type_haystack]: noise (stock sentences, repeated), essay (the text given), or
+              needle (facts about other keys, no two alike)
+    key       what keys are [type_needle_k]: pair ("amber-falcon"), phrase, name, noun, coined, number, uuid
+    value     what values are [type_needle_v]: number (7 digits), word, uuid
+    keys      number of keys with facts [num_needle_k]; no fewer than `queries`
+    values    number of values of each key, each in a sentence of its own [num_needle_v]
+    queries   number of keys in the question [num_needle_q]
+    rivals    every second key that is not asked for shares one of its two words with one that is
+    wordings  one: RULER's form of statement and question; many: any of the forms the embedded model was trained on
     """
 
-    name: str = "single"
+    haystack: Hay = "essay"
+    key: KeyKind = "pair"
+    value: ValueKind = "number"
     keys: int = 1
-    queries: int = 1
     values: int = 1
-    value_kind: ValueKind = "number"
-    key_kind: KeyKind = "pair"
-    template: int | None = None
-    split: Split = "eval"
+    queries: int = 1
+    rivals: bool = False
+    wordings: Literal["one", "many"] = "one"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.queries <= self.keys or self.values < 1:
-            raise TaskError(f"needle task {self.name!r}: {self.queries} queries of {self.keys} keys, {self.values} values")
+        if not (self.queries >= 1 and self.keys >= 1 and self.values >= 1):
+            raise TaskError(
+                f"a needle task needs a key, a value and a query, not {self.keys}, {self.values}, {self.queries}"
+            )
 
 
-SPECS: dict[str, NeedleSpec] = {
-    "single": NeedleSpec(),
-    "single-word": NeedleSpec(name="single-word", value_kind="word"),
-    "multikey": NeedleSpec(name="multikey", keys=8),
-    "multiquery": NeedleSpec(name="multiquery", keys=4, queries=4),
-    "multivalue": NeedleSpec(name="multivalue", values=3),
-}
-
-
-def needle(spec: NeedleSpec, haystack: Haystack, count: Count, *, tokens: int, seed: int, index: int) -> Sample:
-    """Sample number `index`: a document of at most `tokens` tokens, as `count` counts them, and a question about it.
-
-    The same arguments give the same sample. Raises TaskError if the facts alone do not fit.
-    """
-    rng = generator(seed, f"needle/{spec.name}/{tokens}", index)
-    noun = rng.choice(NOUNS[spec.value_kind])
-    asked, others = _keys(rng, spec)
-    planted = [(key, value) for key in asked for value in _values(rng, spec)]
-    planted += [(key, make_value(rng, spec.value_kind, spec.split)) for key in others]
-    sentences = [(_sentence(rng, spec, noun, key, value), key, value) for key, value in planted]
-    question = ask(rng, noun, asked)
-    depths = [rng.random() for _ in sentences]
-    text = haystack.window(rng, tokens * _CHARS_PER_TOKEN)
-    document, facts = fit(text, sentences, depths, count, tokens)
-    answers = tuple(value for key, value in planted if key in asked)
-    sample = Sample(
-        id=f"{spec.name}-{tokens}-{seed}-{index}",
-        task=f"needle/{spec.name}",
-        question=question,
-        document=document,
-        answers=answers,
-        mode="any" if len(answers) == 1 else "all",
-        facts=tuple(facts),
-        tokens=count(document),
-        seed=seed,
+def make_needle(
+    name: str, materials: Materials, request: Request, options: NeedleOptions, *, depth: float | None = None
+) -> Sample:
+    """The sample of task `name` that was asked for; its facts at random depths, or all at `depth`."""
+    rng = generator(request.seed, name, request.index)
+    asked, others = _keys(rng, materials, options)
+    values = distinct_values(rng, options.values * (len(asked) + len(others)), options.value, materials.words)
+    told = list(zip([key for key in (*asked, *others) for _ in range(options.values)], values, strict=True))
+    question, sentences = _phrase(rng, materials.wording, options, asked, told)
+    facts = [
+        Planned(text=sentence, key=key, value=value, needed=key in asked)
+        for sentence, (key, value) in zip(sentences, told, strict=True)
+    ]
+    depths = [depth] * len(facts) if depth is not None else draw_depths(rng, len(facts), options.haystack)
+    haystack, start = _hay(rng, materials, request, options, asked)
+    document, planted, have = fit(haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
+    answers = tuple(value for key, value in told if key in asked)
+    meta: dict[str, Any] = {
+        "haystack": options.haystack,
+        "keys": len(asked) + len(others),
+        "values": options.values,
+        "queries": options.queries,
+    }
+    return checked(
+        Sample(
+            id=f"{name}-{request.tokens}-{request.seed}-{request.index}",
+            task=name,
+            question=question,
+            document=document,
+            answers=answers,
+            mode="any" if len(answers) == 1 else "all",
+            facts=tuple(planted),
+            tokens=have,
+            seed=request.seed,
+            meta=meta | ({"depth": depths[0]} if len(answers) == 1 else {}),
+        )
     )
-    check(sample)
-    return sample
 
 
-def _keys(rng: random.Random, spec: NeedleSpec) -> tuple[list[str], list[str]]:
-    """The keys to ask for and those that only distract."""
-    asked = distinct_keys(rng, spec.queries, spec.key_kind, spec.split)
+def draw_depths(rng: random.Random, count: int, haystack: Hay) -> list[float]:
+    """RULER's depths: some of 40 in an essay, no two alike; any lines elsewhere."""
+    if haystack == "essay" and count <= len(_DEPTHS):
+        return rng.sample(_DEPTHS, count)
+    return [rng.random() for _ in range(count)]
+
+
+def _keys(rng: random.Random, materials: Materials, options: NeedleOptions) -> tuple[list[str], list[str]]:
+    """The keys to ask for, and those that only distract."""
+    words = materials.words
+    asked = distinct_keys(rng, options.queries, options.key, words)
     others: list[str] = []
-    while len(others) < spec.keys - spec.queries:
-        alike = len(others) % 2 == 1
-        key = relative(rng, asked[0], spec.split) if alike else distinct_keys(rng, 1, spec.key_kind, spec.split)[0]
-        if is_new(key, asked + others):
-            others.append(key)
+    while len(others) < options.keys - options.queries:
+        rival = options.rivals and len(others) % 2 == 1
+        draw = partial(relative, rng, asked[0], words) if rival else partial(make_key, rng, options.key, words)
+        others += distinct(1, draw, [*asked, *others])
     return asked, others
 
 
-def _values(rng: random.Random, spec: NeedleSpec) -> list[str]:
-    values: list[str] = []
-    while len(values) < spec.values:
-        value = make_value(rng, spec.value_kind, spec.split)
-        if value not in values:
-            values.append(value)
-    return values
+def _phrase(
+    rng: random.Random, wording: Wording, options: NeedleOptions, asked: Sequence[str], told: Sequence[tuple[str, str]]
+) -> tuple[str, list[str]]:
+    """The question, and a sentence for each (key, value)."""
+    if options.wordings == "one":
+        question = wording.ask(options.value, asked, options.values * len(asked))
+        return question, [wording.state(options.value, key, value) for key, value in told]
+    noun = rng.choice(NOUNS[options.value])
+    return ask(rng, noun, asked), [state(rng.choice(STATEMENTS), noun, key, value) for key, value in told]
 
 
-def _sentence(rng: random.Random, spec: NeedleSpec, noun: Noun, key: str, value: str) -> str:
-    template = STATEMENTS[spec.template] if spec.template is not None else rng.choice(STATEMENTS)
-    return state(template, noun, key, value)
+def _hay(
+    rng: random.Random, materials: Materials, request: Request, options: NeedleOptions, asked: Sequence[str]
+) -> tuple[Haystack, int]:
+    """The haystack, and where to begin in it."""
+    if options.haystack == "essay":
+        return materials.haystack, materials.haystack.start(rng)
+    if options.haystack == "noise":
+        return noise_haystack(materials.wording.noise), 0
+
+    def line() -> str:
+        key = make_key(rng, options.key, materials.words)
+        while not is_new(key, asked):
+            key = make_key(rng, options.key, materials.words)
+        return materials.wording.state(options.value, key, make_value(rng, options.value, materials.words))
+
+    return generated_haystack(line, materials.tokenizer, request.tokens), 0
 
 
-def plant(text: str, sentences: Sequence[tuple[str, str, str]], depths: Sequence[float]) -> tuple[str, list[Fact]]:
-    """Inserts (sentence, key, value) at the sentence borders nearest to the relative depths (0 start, 1 end).
-
-    Returns the new text and the facts in document order, with the exact characters [start, end) of each sentence.
-    Raises TaskError if a depth is outside [0, 1] or the two lists differ in length.
-    """
-    if len(sentences) != len(depths) or not all(0 <= depth <= 1 for depth in depths):
-        raise TaskError(f"{len(sentences)} facts need as many depths between 0 and 1, not {list(depths)}")
-    borders = sentence_borders(text)
-    places = [min(borders, key=lambda border: abs(border - depth * len(text))) for depth in depths]
-    pieces: list[str] = []
-    facts: list[Fact] = []
-    done = size = 0
-    for number in sorted(range(len(places)), key=lambda i: (places[i], i)):
-        sentence, key, value = sentences[number]
-        gap = text[done : places[number]]
-        done = places[number]
-        if (gap or pieces) and not (gap or pieces[-1])[-1].isspace():
-            gap += " "
-        pieces += [gap, sentence, " "]
-        size += len(gap)
-        facts.append(Fact(text=sentence, start=size, end=size + len(sentence), key=key, value=value))
-        size += len(sentence) + 1
-    return "".join([*pieces, text[done:]]), facts
+def _task(name: str, summary: str, **options: Any) -> Task[NeedleOptions]:
+    return Task(name=name, summary=summary, make=partial(make_needle, name), defaults=NeedleOptions(**options))
 
 
-def fit(
-    text: str, sentences: Sequence[tuple[str, str, str]], depths: Sequence[float], count: Count, tokens: int
-) -> tuple[str, list[Fact]]:
-    """Plants the facts in as much of `text` as makes a document of at most `tokens` tokens, and at least 99 % of them.
-
-    The text is cut at a space. Raises TaskError if the facts alone are too long, or `text` is too short.
-    """
-    low, high = 0, len(text) + 1  # a document of `low` characters of text is too short, one of `high` too long
-    size = min(len(text), int(tokens * _CHARS_PER_TOKEN * 0.6))
-    while low < size < high:
-        end = size if size == len(text) else max(0, text.rfind(" ", 0, size))
-        document, facts = plant(text[:end], sentences, depths)
-        have = count(document)
-        if tokens * 0.99 <= have <= tokens:
-            return document, facts
-        low, high = (low, size) if have > tokens else (size, high)
-        guess = int(size * 0.995 * tokens / max(1, have))
-        size = guess if low < guess < high else (low + min(high, len(text) + 1)) // 2
-    raise TaskError(f"{len(sentences)} facts and {len(text)} characters of text cannot be made {tokens} tokens long")
-
-
-def check(sample: Sample) -> None:
-    """A task validates itself: the facts are where they claim, gold scores 1, nothing scores 0. Raises TaskError."""
-    for fact in sample.facts:
-        if sample.document[fact.start : fact.end] != fact.text or fact.value not in fact.text:
-            raise TaskError(f"{sample.id}: a fact is not at characters {fact.start} to {fact.end}")
-    if strict(sample.gold, sample.answers, sample.mode) != 1 or strict("", sample.answers, sample.mode) != 0:
-        raise TaskError(f"{sample.id}: its own answer {sample.gold!r} does not score 1")
+TASKS: tuple[Task[NeedleOptions], ...] = (
+    _task("niah_single_1", "one number in repeated stock sentences", haystack="noise"),
+    _task("niah_single_2", "one number in a long text"),
+    _task("niah_single_3", "one UUID in a long text", value="uuid"),
+    _task("niah_multikey_1", "one number of four keys in a long text", keys=4),
+    _task("niah_multikey_2", "one number among nothing but such facts", haystack="needle"),
+    _task("niah_multikey_3", "one UUID among nothing but facts of UUIDs", haystack="needle", key="uuid", value="uuid"),
+    _task("niah_multivalue", "four numbers of one key in a long text", values=4),
+    _task("niah_multiquery", "the numbers of four keys in a long text", queries=4),
+)

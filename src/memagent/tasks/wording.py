@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ValueKind: TypeAlias = Literal["number", "word"]
+ValueKind: TypeAlias = Literal["number", "word", "uuid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,57 @@ class Noun:
     one: str
     many: str
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """The words of the tasks that RULER published, so that its own can take the place of ours.
+
+    needle             states a needle: {kinds} ("numbers"), {key}, {value}
+    ask_one, ask_many  ask for one value or several: {kind} ("number"), {kinds}, {keys}
+    last               what stands before the last of several keys
+    noise              what a noise haystack repeats, line by line
+    tracking           asks for the variables that hold {value}
+    common             asks for the {count} most common words of a numbered list
+    frequent           asks for the three most frequent coded words
+    answering          asks the {question} of a question file
+    heading            stands above document {number} of several
+    """
+
+    name: str
+    needle: str
+    ask_one: str
+    ask_many: str
+    last: str
+    noise: str
+    tracking: str
+    common: str
+    frequent: str
+    answering: str
+    heading: str
+
+    def state(self, kind: ValueKind, key: str, value: str) -> str:
+        """The sentence that hides `value`."""
+        return self.needle.format(kinds=kind + "s", key=key, value=value)
+
+    def ask(self, kind: ValueKind, keys: Sequence[str], values: int) -> str:
+        """The question for all values, `values` in number, of all `keys`."""
+        form = self.ask_one if values == 1 else self.ask_many
+        return form.format(kind=kind, kinds=kind + "s", keys=listed(keys, self.last))
+
+
+OURS = Wording(
+    name="memagent",
+    needle="One of the special magic {kinds} for {key} is: {value}.",
+    ask_one="What is the special magic {kind} for {keys} mentioned in the provided text?",
+    ask_many="What are the special magic {kinds} for {keys} mentioned in the provided text?",
+    last=" and ",
+    noise="The door is open. The lamp is lit. The bread is warm. Off they went. And home by nightfall.",
+    tracking="The text gives values to variables, some by way of other variables. Which variables have the value {value}?",
+    common="The text is a numbered list of words. Which {count} words does it list most often?",
+    frequent="The text is made of coded words and dots. Leave out the dots: which three words are the most frequent?",
+    answering="{question}",
+    heading="Document {number}:",
+)
 
 NOUNS: dict[ValueKind, tuple[Noun, ...]] = {
     "number": (
@@ -40,6 +91,10 @@ NOUNS: dict[ValueKind, tuple[Noun, ...]] = {
         Noun("secret word", "secret words"),
         Noun("watchword", "watchwords"),
         Noun("code name", "code names"),
+    ),
+    "uuid": (
+        Noun("special magic uuid", "special magic uuids"),
+        Noun("identifier", "identifiers"),
     ),
 }
 
@@ -106,5 +161,9 @@ def ask(rng: random.Random, noun: Noun, keys: Sequence[str]) -> str:
     """A question for the values of all `keys`, named in that order."""
     if len(keys) == 1:
         return rng.choice(QUESTIONS_ONE).format(noun=noun.one, nouns=noun.many, key=keys[0])
-    listed = ", ".join(keys[:-1]) + " and " + keys[-1]
-    return rng.choice(QUESTIONS_MANY).format(noun=noun.one, nouns=noun.many, keys=listed)
+    return rng.choice(QUESTIONS_MANY).format(noun=noun.one, nouns=noun.many, keys=listed(keys))
+
+
+def listed(names: Sequence[str], last: str = " and ") -> str:
+    """Names in a sentence: "a", "a and b", "a, b and c"."""
+    return last.join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

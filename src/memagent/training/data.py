@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.samples import generator
-from memagent.tasks.words import Split
+from memagent.tasks.words import Split, Words, shipped_words
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.tokenizer import BEGIN, END, PAD, REPLY, SPECIALS, load_tokenizer
 from memagent.training.updates import (
@@ -37,12 +37,12 @@ _CHARS_PER_TOKEN = 3.3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What exercises are made from: book text, the tokenizer, the wording, and which words may be used."""
+    """What exercises are made from: book text, the tokenizer, the wording, and the words for keys and values."""
 
     haystack: Haystack
     tokenizer: Tokenizer
     profile: Profile
-    split: Split
+    words: Words
 
     def special(self, name: str) -> int:
         """The id of a special token."""
@@ -77,7 +77,7 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
         first, last = len(SPECIALS), source.tokenizer.get_vocab_size()
         noise = [rng.randrange(first, last) for _ in range(tokens // 2 - 2)]
         return conversation(source, noise, noise, [KINDS.index("value")] * len(noise))
-    exercise, facts = draw_exercise(rng, recipe, source.split)
+    exercise, facts = draw_exercise(rng, recipe, source.words)
     if rng.random() < recipe.answer:
         prompt = source.tokenizer.encode(answer_prompt(source.profile, exercise)).ids
         pieces = answer_pieces(exercise.asked, exercise.memory)
@@ -173,6 +173,6 @@ def mixture_batch(source: Source, rng: random.Random, recipe: Recipe, batch_toke
 
 
 def open_source(tokenizer: Path, books: Sequence[Path], profile: Path, split: Split) -> Source:
-    """Loads the tokenizer's folder, the books and the profile file."""
-    words = profile_from_mapping(tomllib.loads(profile.read_text(encoding="utf-8")), str(profile))
-    return Source(Haystack.load(books), load_tokenizer(tokenizer), words, split)
+    """Loads the tokenizer's folder, the books, the profile file and the words of `split`."""
+    wording = profile_from_mapping(tomllib.loads(profile.read_text(encoding="utf-8")), str(profile))
+    return Source(Haystack.load(books), load_tokenizer(tokenizer), wording, shipped_words(split))

@@ -5,7 +5,9 @@ the right reply of each compared with the model's greedy choice, token by token,
 replies are all right is right when it is generated. A wrong reply that does no harm counts as wrong here: this is a lower
 bound of the accuracy that the driver measures, many times faster, and it says which turns fail.
 
-    python -m memagent.training.exam RUN_FOLDER --books data/books/moby_dick.txt.gz --tokens 16384 --samples 50
+    python -m memagent.training.exam RUN_FOLDER --task single --tokens 16384 --samples 50
+
+The documents are made of the shipped book, which training never sees, and of words that it never uses.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from memagent.core.chunking import chunk
 from memagent.core.types import Span
 from memagent.models.tokenizers import FileTokenizer
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.needle import SPECS, needle
+from memagent.tasks.needle import NeedleOptions, make_needle
 from memagent.tasks.samples import Sample
+from memagent.tasks.task import Materials, Request
+from memagent.tasks.words import shipped_words
 from memagent.training.checkpoint import load_checkpoint
 from memagent.training.config import load_config
 from memagent.training.data import Source, conversation, encode_pieces, open_source
@@ -36,17 +40,13 @@ from memagent.training.updates import Exercise, answer_pieces, answer_prompt, me
 CHUNK_TOKENS = 640
 
 
-class StringText:
-    """A document held in memory."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-    def read(self, start: int, end: int) -> str:
-        return self.text[start:end]
+# Needle tasks in all the wordings of training.
+EXAMS = {
+    "single": NeedleOptions(wordings="many"),
+    "single-word": NeedleOptions(wordings="many", value="word"),
+    "multikey": NeedleOptions(wordings="many", keys=8, rivals=True),
+    "multiquery": NeedleOptions(wordings="many", queries=4),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,19 @@ def reading_steps(source: Source, sample: Sample, number: int, chunk_tokens: int
     keys = tuple(dict.fromkeys(fact.key for fact in sample.facts if fact.key in sample.question))
     keys = tuple(sorted(keys, key=sample.question.index))
     tokenizer = FileTokenizer(source.tokenizer, name="exam")
+    document = str(sample.document)
     memory: dict[str, str] = {}
     steps: list[Step] = []
-    for place in chunk(StringText(sample.document), tokenizer, chunk_tokens):
+    for place in chunk(sample.document, tokenizer, chunk_tokens):
         span = Span(start=place.start, end=place.end)
         exercise = Exercise(question=sample.question, asked=keys, memory=memory, first=not steps)
         head, tail = prompt_parts(source.profile, exercise)
-        seen = visible(sample.facts, sample.document, span.start, span.end)
+        seen = visible(sample.facts, document, span.start, span.end)
         memory = updated(keys, memory, seen)
         changed = memory != exercise.memory
         what = "find" if changed else "keep" if memory else "wait"
         pieces = memory_pieces(keys, memory)
-        prompt = source.tokenizer.encode(head + sample.document[span.start : span.end] + tail).ids
+        prompt = source.tokenizer.encode(head + document[span.start : span.end] + tail).ids
         steps.append(Step(number, what, conversation(source, prompt, *encode_pieces(source.tokenizer, pieces))))
     exercise = Exercise(question=sample.question, asked=keys, memory=memory, first=False)
     prompt = source.tokenizer.encode(answer_prompt(source.profile, exercise)).ids
@@ -115,8 +116,8 @@ def report(samples: int, steps: Sequence[Step], wrong: Sequence[Step]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Check whole readings of a training run's model.")
     parser.add_argument("run", type=Path, help="folder with config.toml and checkpoint.pt")
-    parser.add_argument("--books", type=Path, nargs="+", required=True, help="texts to hide facts in")
-    parser.add_argument("--task", choices=sorted(SPECS), default="single")
+    parser.add_argument("--books", type=Path, nargs="+", help="texts to hide facts in (default: the shipped book)")
+    parser.add_argument("--task", choices=sorted(EXAMS), default="single")
     parser.add_argument("--tokens", type=int, default=16384, help="length of the documents")
     parser.add_argument("--samples", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1000)
@@ -126,20 +127,19 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     config, state = load_config(options.run / "config.toml"), load_checkpoint(options.run / "checkpoint.pt")
-    source = open_source(config.tokenizer, options.books, config.profile, "eval")
+    source = open_source(config.tokenizer, config.books, config.profile, "eval")
     model = build_model(config.model, source.tokenizer.get_vocab_size(), 0)
     model.load_state_dict(state["model" if options.last else "average"])
     began = time.perf_counter()
-    haystack, steps, wrong = Haystack.load(options.books), [], []
+    haystack = Haystack.load(options.books) if options.books else Haystack.shipped()
+    materials = Materials(
+        tokenizer=FileTokenizer(source.tokenizer, name="exam"), haystack=haystack, words=shipped_words("eval")
+    )
+    steps: list[Step] = []
+    wrong: list[tuple[Step, list[int]]] = []
     for number in range(options.samples):
-        sample = needle(
-            SPECS[options.task],
-            haystack,
-            FileTokenizer(source.tokenizer, name="exam").count,
-            tokens=options.tokens,
-            seed=options.seed,
-            index=number,
-        )
+        request = Request(tokens=options.tokens, seed=options.seed, index=number)
+        sample = make_needle(options.task, materials, request, EXAMS[options.task])
         mine = reading_steps(source, sample, number)
         steps += mine
         wrong += wrong_steps(model, mine, bf16=options.bf16)

@@ -20,6 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from memagent.tasks.haystack import read_text
 from memagent.tasks.keys import distinct_keys, make_value
 from memagent.tasks.wording import NOUNS, STATEMENTS, ValueKind, ask, state
+from memagent.tasks.words import shipped_words
 
 PAD, BEGIN, REPLY, END = "<|pad|>", "<|begin|>", "<|reply|>", "<|end|>"
 SPECIALS = (PAD, BEGIN, REPLY, END)
@@ -64,15 +65,15 @@ def corpus(books: Sequence[Path], seed: int = 0, lines: int = 6000, numbers: int
     """The books, `lines` made-up sentences and questions, and every group of two or three digits `numbers` times."""
     for book in books:
         yield from read_text(book).splitlines(keepends=True)
-    rng = random.Random(seed)
+    rng, words = random.Random(seed), shipped_words("train")
     kinds: tuple[ValueKind, ...] = ("number", "word")
     for _ in range(lines):
         kind = rng.choice(kinds)
         noun = rng.choice(NOUNS[kind])
-        keys = distinct_keys(rng, rng.randint(1, 4), "pair", "train")
+        keys = distinct_keys(rng, rng.randint(1, 4), "pair", words)
         yield f"Question: {ask(rng, noun, keys)}\nMemory: nothing yet\nText:\nNew memory:\nAnswer: not found"
         for key in keys:
-            value = make_value(rng, kind, "train")
+            value = make_value(rng, kind, words)
             yield state(rng.choice(STATEMENTS), noun, key, value)
             yield f"Memory: - {key}: {value}\n- {key}: not yet\n"
     for size in (2, 3):

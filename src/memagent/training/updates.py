@@ -18,7 +18,7 @@ from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
-from memagent.tasks.words import Split, words
+from memagent.tasks.words import Words
 
 NOT_YET, NOT_FOUND = "not yet", "not found"
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
@@ -107,40 +107,40 @@ def visible(facts: Sequence[Fact], text: str, start: int, end: int) -> list[Fact
     return seen
 
 
-def draw_keys(rng: random.Random, count: int, split: Split) -> list[str]:
+def draw_keys(rng: random.Random, count: int, words: Words) -> list[str]:
     """Keys of one kind: pairs mostly, which is what most tests of this family ask for."""
     kinds: tuple[KeyKind, ...] = ("pair", "phrase", "name", "noun", "coined")
-    return distinct_keys(rng, count, rng.choices(kinds, weights=(60, 10, 8, 7, 15))[0], split)
+    return distinct_keys(rng, count, rng.choices(kinds, weights=(60, 10, 8, 7, 15))[0], words)
 
 
-def draw_value(rng: random.Random, kind: ValueKind, split: Split) -> str:
+def draw_value(rng: random.Random, kind: ValueKind, words: Words) -> str:
     """Numbers of seven digits mostly, also of 1 to 10; nouns mostly, also coined words."""
     if kind == "word":
-        return coined(rng) if rng.random() < 0.2 else make_value(rng, kind, split)
-    return make_value(rng, kind, split, 7 if rng.random() < 0.7 else rng.randint(2, 10))
+        return coined(rng) if rng.random() < 0.2 else make_value(rng, kind, words)
+    return make_value(rng, kind, words, 7 if rng.random() < 0.7 else rng.randint(2, 10))
 
 
-def draw_noun(rng: random.Random, kind: ValueKind, split: Split) -> Noun:
+def draw_noun(rng: random.Random, kind: ValueKind, words: Words) -> Noun:
     """What a value is called: one of the usual nouns, or any noun, so that the name of a thing does not matter."""
     if rng.random() < 0.75:
         return rng.choice(NOUNS[kind])
-    word = rng.choice(words("nouns", split))
+    word = rng.choice(words.nouns)
     return Noun(word, word + "s")
 
 
-def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exercise, list[Statement]]:
+def draw_exercise(rng: random.Random, recipe: Recipe, words: Words) -> tuple[Exercise, list[Statement]]:
     """An exercise and the facts to plant, as (sentence, key, value), in document order."""
     kind: ValueKind = "number" if rng.random() < 0.75 else "word"
-    noun = draw_noun(rng, kind, split)
-    keys = draw_keys(rng, rng.randint(*recipe.asked), split)
+    noun = draw_noun(rng, kind, words)
+    keys = draw_keys(rng, rng.randint(*recipe.asked), words)
     first = rng.random() < recipe.fresh
-    memory = {key: draw_value(rng, kind, split) for key in keys if not first and rng.random() < recipe.kept}
+    memory = {key: draw_value(rng, kind, words) for key in keys if not first and rng.random() < recipe.kept}
     stated: list[str] = []
     if rng.random() >= recipe.quiet:
         stated = [key for key in keys if rng.random() < (recipe.stated if key not in memory else recipe.stated / 4)]
     others: list[str] = []
     for _ in range(rng.randint(*recipe.distractors)):
-        key = relative(rng, rng.choice(keys), split) if rng.random() < recipe.related else draw_keys(rng, 1, split)[0]
+        key = relative(rng, rng.choice(keys), words) if rng.random() < recipe.related else draw_keys(rng, 1, words)[0]
         if is_new(key, [*keys, *others]):
             others.append(key)
     about = [*stated, *others]
@@ -148,8 +148,8 @@ def draw_exercise(rng: random.Random, recipe: Recipe, split: Split) -> tuple[Exe
     same = rng.choice(_STATEMENTS) if rng.random() < 0.5 else None
     facts = []
     for key in about:
-        value = draw_value(rng, kind, split)
-        called = noun if rng.random() < 0.9 else draw_noun(rng, kind, split)
+        value = draw_value(rng, kind, words)
+        called = noun if rng.random() < 0.9 else draw_noun(rng, kind, words)
         facts.append((state(same or rng.choice(_STATEMENTS), called, key, value), key, value))
     exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first)
     return exercise, facts
