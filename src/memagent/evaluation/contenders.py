@@ -1,0 +1,56 @@
+"""Which runs are one contender, and what to call it: by what differs between the runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memagent.evaluation.runs import Run
+
+
+def contenders(runs: Sequence[Run]) -> list[str]:
+    """A name for each run. Runs of one reader, model and settings over different samples get the same: they are one.
+
+    A name says what sets a contender apart: its reader, its model if there are several, each setting that is not the same
+    everywhere. Runs that are alike in everything and over the same samples are kept apart by their folders.
+    """
+    flat = [_described(run) for run in runs]
+    keys = list(dict.fromkeys(key for values in flat for key in values))
+    differing = [key for key in keys if len({repr(values.get(key)) for values in flat}) > 1]
+    names = [_name(values, differing) for values in flat]
+    samples: dict[str, list[str]] = defaultdict(list)
+    for name, run in zip(names, runs, strict=True):
+        samples[name].append(str(run.header.get("samples", {}).get("sha256", run.folder)))
+    return [
+        name if len(set(samples[name])) == len(samples[name]) else f"{name} · {run.folder.name}"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def _described(run: Run) -> dict[str, Any]:
+    """What decides a run's answers, apart from the samples. The identity of a model says more than its name as typed."""
+    header = run.header
+    known = {"reader": header.get("reader"), "model": header.get("model"), "attempts": header.get("attempts")}
+    return {**_flat(header.get("settings") or {}), **_flat(header.get("comparison") or {}), **known}
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = value
+    return found
+
+
+def _name(values: Mapping[str, Any], differing: Sequence[str]) -> str:
+    parts = [str(values["reader"])]
+    told = {"reader", "identity", "window"} if "model" in differing else {"reader", "identity"}
+    for key in differing:
+        if key == "model":
+            parts.append(str(values["model"]))
+        elif key not in told and (key == "profile.name" or not key.startswith("profile.")):  # templates are no names
+            parts.append(f"{key} {values.get(key)}")
+    return " · ".join(parts)

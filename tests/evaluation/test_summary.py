@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memagent.evaluation.contenders import contenders
+from memagent.evaluation.runs import Run
+from memagent.evaluation.statistics import wilson
+from memagent.evaluation.summary import length_class, row_of, summarize
+from memagent.tasks.samples import Fact
+from tests.evaluation.fakes import make_record, make_sample, write_run
+
+
+def rows(fates, *, contender="memory", attempt=0, **sample):
+    records = [make_record(make_sample(index, **sample), fate, attempt=attempt) for index, fate in enumerate(fates)]
+    return [row_of(record, contender, record.scores["strict"]) for record in records]
+
+
+def test_a_cell_by_hand():
+    cells = summarize(rows(["kept", "kept", "lost", "failed", "too_long"]), ["memory"]).cells
+    [cell] = cells.values()
+    assert (cell.task, cell.length, cell.samples, cell.readings) == ("niah_single_1", 4096, 5, 5)
+    assert cell.mean == pytest.approx(0.4)
+    assert cell.interval == wilson(2, 5)
+    assert cell.failures == {"unavailable": 1, "too_long": 1}
+    assert cell.failed == 2
+    assert not cell.too_long
+    assert cell.turns == 9
+    assert cell.prompt_tokens == pytest.approx(8 * 700 + 100)
+    assert cell.seconds == pytest.approx(4096 / 9e3, rel=0.01)
+
+
+def test_a_cell_of_nothing_but_failures_counts_as_zero_and_has_no_costs():
+    summary = summarize([*rows(["too_long"] * 3), *rows(["kept"] * 3, task="vt")], ["memory"])
+    cell = summary.cells["niah_single_1", 4096, "memory"]
+    assert (cell.mean, cell.too_long, cell.seconds, cell.turns) == (0, True, None, None)
+    assert summary.means[4096, "memory"] == (0.5, 2)
+
+
+def test_attempts_are_averaged_within_their_sample_first():
+    tried = [*rows(["kept", "kept"]), *rows(["lost", "kept"], attempt=1), *rows(["lost"], attempt=2)]
+    [cell] = summarize(tried, ["memory"]).cells.values()
+    assert (cell.samples, cell.readings) == (2, 5)
+    assert cell.mean == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_tasks_weigh_the_same_whatever_their_number_of_samples():
+    summary = summarize([*rows(["kept"] * 9), *rows(["lost"], task="vt")], ["memory"])
+    assert summary.means[4096, "memory"] == (0.5, 2)
+    assert summary.tasks == ("niah_single_1", "vt")
+    assert summary.lengths_of("vt") == (4096,)
+
+
+def test_differences_are_against_the_first_contender_over_common_samples():
+    first, second = rows(["kept", "lost", "lost", "kept"]), rows(["kept", "kept", "kept"], contender="b")
+    difference = summarize([*first, *second], ["memory", "b"]).differences["niah_single_1", 4096, "b"]
+    assert (difference.n, difference.mean) == (3, pytest.approx(2 / 3))
+    assert summarize(first, ["memory"]).differences == {}
+
+
+def test_time_grows_with_length():
+    growth = summarize([*rows(["kept"] * 3), *rows(["kept"] * 3, tokens=65536)], ["memory"]).growth["memory"]
+    assert growth.seconds.slope == pytest.approx(1 / 9e3)
+    assert growth.seconds.r2 == pytest.approx(1)
+    assert growth.seconds.n == 6
+    assert summarize(rows(["failed"]), ["memory"]).growth["memory"].seconds is None
+
+
+def record(tokens=4096, meta=None, **changes):
+    return replace(make_record(make_sample(0)), tokens=tokens, meta=meta or {}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "meta", "length"),
+    [
+        (16_300, {"target": 16_000}, 16_000),
+        (16_300, {"target": "long"}, 16_384),
+        (16_221, {}, 16_384),
+        (16_384, {}, 16_384),
+        (437_000, {}, 440_000),
+        (99_100, {}, 99_000),
+        (7, {}, 7),
+        (1, {}, 1),
+        (0, {}, 0),
+    ],
+)
+def test_length_classes(tokens, meta, length):
+    assert length_class(record(tokens, meta)) == length
+
+
+def test_depth_is_told_by_the_task_or_by_the_only_needed_fact():
+    fact = Fact(text="x", start=50, end=60, value="1")
+    aside = replace(fact, start=10, end=20, needed=False)
+    assert row_of(record(meta={"depth": 0.25}), "a", 1).depth == 0.25
+    assert row_of(record(meta={"depth": 40}, facts=(fact, aside), characters=100), "a", 1).depth == 0.55
+    assert row_of(record(facts=(fact, fact)), "a", 1).depth is None
+    depths = summarize(
+        [row_of(record(meta={"depth": 1}), "a", 1), row_of(record(meta={"depth": 0.95}), "a", 0)], ["a"]
+    ).depths
+    assert depths == {("a", 4096, 9): (0.5, 2)}
+
+
+def opened(tmp_path, name, **header):
+    return Run.open(write_run(tmp_path / name, [], **header))
+
+
+def test_contenders_are_named_by_what_differs(tmp_path):
+    settings = {"budgets": {"memory": 64, "chunk": 640}, "profile": {"name": "compact", "update": "x"}}
+    larger = {"budgets": {"memory": 128, "chunk": 640}, "profile": {"name": "default", "update": "y"}}
+    memory, truncate = opened(tmp_path, "a"), opened(tmp_path, "b", reader="truncate")
+    assert contenders([memory]) == ["memory"]
+    assert contenders([memory, truncate]) == ["memory", "truncate"]
+    other = opened(tmp_path, "c", model="other")
+    names = contenders([memory, other])
+    assert names[1] == "memory · other"
+    one, two = opened(tmp_path, "d", settings=settings), opened(tmp_path, "e", settings=larger)
+    assert contenders([one, two]) == [
+        "memory · budgets.memory 64 · profile.name compact",
+        "memory · budgets.memory 128 · profile.name default",
+    ]
+
+
+def test_runs_over_other_samples_are_one_contender_and_repetitions_are_not(tmp_path):
+    samples = {"path": "x", "sha256": "1", "count": 1}
+    first, second = opened(tmp_path, "a", samples=samples), opened(tmp_path, "b", samples=samples | {"sha256": "2"})
+    again = opened(tmp_path, "c", samples=samples)
+    assert contenders([first, second]) == ["memory", "memory"]
+    assert contenders([first, again]) == ["memory · a", "memory · c"]
