@@ -45,7 +45,7 @@ def test_truncate_shows_head_and_tail_and_asks_once():
     assert LINES[0] in turn.user
     assert LINES[-1] in turn.user
     assert FACT not in turn.user
-    assert [span.start for span in prepared.shown][0] == 0
+    assert next(span.start for span in prepared.shown) == 0
     assert prepared.shown[-1].end == len(TEXT)
 
 

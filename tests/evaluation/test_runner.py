@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -43,7 +44,13 @@ def samples(tmp_path):
         lines[20] = f"The code for k{number} is {number}{number}."
         text = "\n".join(lines)
         start = text.index("The code")
-        fact = {"text": lines[20], "start": start, "end": start + len(lines[20]), "key": f"k{number}", "value": f"{number * 11}"}
+        fact = {
+            "text": lines[20],
+            "start": start,
+            "end": start + len(lines[20]),
+            "key": f"k{number}",
+            "value": f"{number * 11}",
+        }
         row = {"id": f"s{number}", "task": "codes", "question": f"What is the code for k{number}?", "document": text}
         rows.append({**row, "answers": [f"{number}{number}"], "facts": [fact], "tokens": len(text.split())})
     path = tmp_path / "samples.jsonl"
@@ -101,7 +108,7 @@ def test_the_turns_of_a_record_tell_how_the_memory_came_about(samples, tmp_path)
     updates = [turn for turn in record.turns if turn.kind == "update"]
     assert updates[0].span.start == 0
     assert updates[-1].span.end == record.characters
-    assert all(a.span.end == b.span.start for a, b in zip(updates, updates[1:], strict=False))
+    assert all(a.span.end == b.span.start for a, b in itertools.pairwise(updates))
     changed = [turn for turn in record.turns if turn.memory is not None]
     assert [turn.memory for turn in changed] == ["nothing yet seen", "The code for k5 is 55."]
     assert changed[1].span.start <= record.facts[0].start < changed[1].span.end
@@ -112,7 +119,11 @@ def test_the_turns_of_a_record_tell_how_the_memory_came_about(samples, tmp_path)
 
 def test_batching_and_concurrency_do_not_change_the_records(samples, tmp_path):
     _, one = run(an_evaluation(samples, batch=1), tmp_path / "one")
-    for name, options in {"all": {"batch": 50}, "two": {"batch": 2}, "server": {"lockstep": False, "concurrency": 4}}.items():
+    for name, options in {
+        "all": {"batch": 50},
+        "two": {"batch": 2},
+        "server": {"lockstep": False, "concurrency": 4},
+    }.items():
         _, other = run(an_evaluation(samples, **options), tmp_path / name)
         assert {key: timeless(record) for key, record in one.items()} == {k: timeless(r) for k, r in other.items()}
 
@@ -170,10 +181,10 @@ def test_changed_settings_samples_and_readers_are_refused_by_name(samples, tmp_p
     ]:
         with pytest.raises(ConfigError, match=named):
             run(changed, tmp_path / "run")
-    samples.path.write_text(samples.path.read_text().replace("k0 is 00", "k0 is  0"))
-    text = samples.path.read_text().replace('"facts": [{', '"facts": [], "meta": {"x": [{').replace('"}], "tokens"', '"}]}, "tokens"')
-    samples.path.write_text(text)
-    with pytest.raises(ConfigError, match="samples.sha256"):
+    rows = [json.loads(line) for line in samples.path.read_text().splitlines()]
+    rows[0]["answers"] = ["something else"]
+    samples.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigError, match=r"samples\.sha256"):
         run(an_evaluation(SampleFile.open(samples.path)), tmp_path / "run")
 
 
@@ -249,7 +260,7 @@ def test_a_model_that_refuses_everything_stops_the_run(samples, tmp_path, lockst
     )
     with pytest.raises(ModelRefusedError, match="wrong key"):
         run(evaluation, tmp_path / "run")
-    assert len(records(tmp_path / "run")) == 3
+    assert 3 <= len(records(tmp_path / "run")) <= 4  # one more may be under way
     assert not json.loads((tmp_path / "run/run.json").read_text())["finished"]
     _, found = run(an_evaluation(samples, lockstep=lockstep, batch=2, concurrency=2), tmp_path / "run", again=TRANSIENT)
     assert sum(record.scores["strict"] for record in found.values()) == 6

@@ -115,9 +115,14 @@ def test_files_that_are_not_there_empty_or_binary(tmp_path):
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "new" / "out.jsonl"
-    with pytest.raises(RuntimeError), atomic_file(path) as stream:
-        stream.write("half")
-        raise RuntimeError
+
+    def fails():
+        with atomic_file(path) as stream:
+            stream.write("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
     assert list(path.parent.iterdir()) == []
     with atomic_file(path) as stream:
         stream.write("whole")

@@ -118,7 +118,12 @@ def _shown(total: int) -> Iterator[Callable[[Any], None]]:
     """A bar with readings done, turns, tokens per second and the mean score so far, where there is a terminal."""
     began = time.monotonic()
     with Progress(
-        TextColumn("readings"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), console=err, transient=True
+        TextColumn("readings"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        console=err,
+        transient=True,
     ) as bar:
         line = bar.add_task("", total=total)
 

@@ -62,7 +62,8 @@ def synth(
     option: Annotated[list[str] | None, typer.Option("--set", help="An option of the task, as name=value.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; their number does not change the samples.")] = 1,
     shared: Annotated[
-        bool | None, typer.Option("--shared/--inline", help="Documents refer to a shared text file, or stand in their lines.")
+        bool | None,
+        typer.Option("--shared/--inline", help="Documents refer to a shared text file, or stand in their lines."),
     ] = None,
 ) -> None:
     """Write samples of long-context tasks to a file."""

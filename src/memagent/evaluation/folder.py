@@ -185,7 +185,7 @@ def _write_config(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def _mend(stream: IO[bytes], path: Path, again: frozenset[str]) -> set[Key]:
-    """The keys of the records that are whole. A last line torn by a kill is cut off; records to be read again are left out."""
+    """The keys of the records that are whole. A last line torn by a kill is cut off; what is to be read again is left out."""
     stream.seek(0)
     kept: list[bytes] = []
     done: set[Key] = set()
@@ -236,4 +236,6 @@ def _lock(stream: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise ConfigError(f"another process is at the run in {path}: wait for it, stop it, or give another folder") from error
+        raise ConfigError(
+            f"another process is at the run in {path}: wait for it, stop it, or give another folder"
+        ) from error

@@ -3,7 +3,7 @@
     memory    the protocol: chunk by chunk, the memory is overwritten (arXiv 2507.02259)
     whole     the document in one prompt; it must fit the engine's window
     truncate  the document's head and tail, as much as a memory turn shows, in one prompt
-    retrieve  the passages that match the question best (BM25), in document order, as much as a memory turn shows
+    retrieve  the passages that match the question best (BM25), in document order, of that size together
     refine    chunk by chunk, but replies are appended to the memory; when it is full its oldest lines go
 
 Each becomes a plan of the one protocol, so that drivers, engines, records and resuming are the same for all. "In one prompt"
@@ -107,4 +107,3 @@ def retrieved(text: Text, question: str, tokenizer: Tokenizer, room: int, passag
     pieces = list(chunk(text, tokenizer, size))
     chosen = best_passages((text.read(piece.start, piece.end) for piece in pieces), question, passages)
     return [pieces[number].span for number in chosen]
-

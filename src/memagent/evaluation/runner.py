@@ -30,6 +30,7 @@ from memagent.scoring import scores
 from memagent.session import Progress, restore, turn_entry
 from memagent.settings import Settings
 from memagent.tasks.files import Entry, SampleFile
+from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Sample
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
@@ -49,8 +50,8 @@ TRANSIENT = ("unavailable", "refused", "reply", "model")
 class Evaluation:
     """What a run compares: one reader of one model on one sample file, `attempts` readings of each sample.
 
-    With several attempts each draws from its own seed, so they need a temperature above 0. `batch` readings run in lockstep in
-    process, `concurrency` at once on a server; neither changes what is asked.
+    With several attempts each draws from its own seed, so they need a temperature above 0. `batch` readings run in lockstep
+    in process, `concurrency` at once on a server; neither changes what is asked.
     """
 
     samples: SampleFile
@@ -69,6 +70,8 @@ class Evaluation:
             raise ConfigError(
                 f"{self.attempts} readings of a sample are all the same at temperature 0: give --temperature above 0"
             )
+        # What is wrong with the settings is wrong for every sample: a run that cannot work does not begin.
+        prepare(self.reader, Rope(["A probe."]), "Why?", self.settings, self.opened, self.comparison)
 
     def config(self) -> dict[str, Any]:
         """What identifies the run, JSON-ready."""
@@ -117,8 +120,8 @@ Watcher = Callable[[Tally], None]
 def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None = None) -> Tally:
     """Reads what is not read yet, and marks the run as finished.
 
-    A reading that fails is a record. Raises the ModelError of a model that refused or could not be reached several times in a
-    row (one more than runs at once, three at least), and whatever stopped the run: it goes on from there when run again.
+    A reading that fails is a record. Raises the ModelError of a model that refused or could not be reached several times in
+    a row (one more than runs at once, three at least), and whatever stopped the run: it goes on from there when run again.
     """
     work = evaluation.work(folder.done)
     run = _Run(evaluation, folder, Tally(total=len(evaluation.samples) * evaluation.attempts), watcher)

@@ -5,8 +5,8 @@ A document stands in its line, or in a text file beside it that many lines share
     {"document": "the text"}
     {"document": {"file": "book.text", "sha256": "…", "pieces": [[0, 5200], "One sentence more. ", [5200, 9000]]}}
 
-Pieces are characters [start, end) of the shared file or strings of the document's own, in order; without "pieces" the document
-is the whole file. File names are relative to the sample file. `docs/reference/samples.md` describes every field.
+Pieces are characters [start, end) of the shared file or strings of the document's own, in order; without "pieces" the
+document is the whole file. File names are relative to the sample file. `docs/reference/samples.md` describes every field.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Entry:
 
 
 class SampleFile:
-    """A checked sample file. Lines are known by place; a sample is loaded when it is asked for, shared texts stay loaded.
+    """A checked sample file. Lines are known by place, a sample is loaded when it is asked for; shared texts stay loaded.
 
     Open it with `SampleFile.open`.
     """
@@ -192,7 +192,9 @@ class SampleFile:
             start, end = piece
             if not start <= end <= len(base):
                 where = f"document.pieces.{index}"
-                raise self._error(number, where, f"[{start}, {end}] is not within the {len(base)} characters of {given.file}")
+                raise self._error(
+                    number, where, f"[{start}, {end}] is not within the {len(base)} characters of {given.file}"
+                )
             pieces.append(Span(start=start, end=end))
         return Rope(pieces, base)
 
@@ -246,7 +248,7 @@ def sample_line(sample: Sample, shared: Shared | None) -> str:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[str]]:
-    """A UTF-8 text file that appears whole, when the block ends, or not at all. Raises TaskError if it cannot be written."""
+    """A UTF-8 text file that appears whole when the block ends, or not at all. Raises TaskError if it cannot be written."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,8 +32,8 @@ SHARED_TOKENS = 4_000_000
 class Recipe:
     """What a sample file is made of: every task at every length, `samples` of each. Small, and sent to other processes.
 
-    `tokenizer` opens the tokenizer that lengths are counted with. `shared`: documents refer to a shared file (True), stand in
-    their lines (False), or as suits their size (None).
+    `tokenizer` opens the tokenizer that lengths are counted with. `shared`: documents refer to a shared file (True), stand
+    in their lines (False), or as suits their size (None).
     """
 
     tasks: tuple[str, ...]
@@ -88,7 +88,9 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
     `progress` is told the number of samples written. Memory holds the materials, in every process, and a few samples.
     """
     if recipe.samples < 1 or not recipe.tokens or not recipe.tasks:
-        raise TaskError(f"{recipe.samples} samples of {len(recipe.tasks)} tasks at {len(recipe.tokens)} lengths make no file")
+        raise TaskError(
+            f"{recipe.samples} samples of {len(recipe.tasks)} tasks at {len(recipe.tokens)} lengths make no file"
+        )
     for name in recipe.tasks:
         find(name).options(recipe.options)
     maker = _Maker(recipe, path.name)
