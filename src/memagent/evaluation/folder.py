@@ -163,7 +163,7 @@ def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> N
             changes.append(f"{name}: {_brief(before.get(name))} → {_brief(now.get(name))}")
     if changes:
         raise ConfigError(
-            f"the run in {path} was begun otherwise: {'; '.join(changes)}. Go on with the old values, or give another folder"
+            f"the run in {path} was begun otherwise: {'; '.join(changes)}. Give the old values, or another folder"
         )
 
 
@@ -185,7 +185,7 @@ def _write_config(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def _mend(stream: IO[bytes], path: Path, again: frozenset[str]) -> set[Key]:
-    """The keys of the records that are whole. A last line torn by a kill is cut off; what is to be read again is left out."""
+    """The keys of the records that are whole. A last line torn by a kill is cut off; what is read again is left out."""
     stream.seek(0)
     kept: list[bytes] = []
     done: set[Key] = set()

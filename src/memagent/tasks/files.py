@@ -96,7 +96,7 @@ class SampleFile:
 
     @classmethod
     def open(cls, path: str | Path) -> SampleFile:
-        """Reads and checks every line. Raises TaskError that names file, line and field; two samples may not share an id."""
+        """Reads and checks every line. Raises TaskError naming file, line and field; two samples may not share an id."""
         file = cls(Path(path))
         entries: list[Entry] = []
         seen: dict[str, int] = {}
