@@ -60,7 +60,8 @@ def test_kept_to_the_end():
     found = trace(turn(0, 0, 25, "nothing"), turn(1, 25, 50, "amber 4821973"), turn(2, 50, 100, None))
     assert (found.shown, found.whole, found.gains, found.losses, found.held) == (1, True, (1,), (), 1)
     assert found.at_end
-    assert not (found.missed or found.drifted)
+    assert not found.missed
+    assert not found.drifted
 
 
 def test_shown_and_never_kept():
@@ -167,7 +168,7 @@ def test_a_reading_by_the_real_driver():
     fact = Fact(text="The code for amber is 4821973 .", start=start, end=start + 31, key="amber", value="4821973")
 
     def script(turn):
-        question, memory, *chunk = turn.user.split("\n", 2)
+        _, memory, *chunk = turn.user.split("\n", 2)
         if turn.kind == "answer":
             return memory
         seen = re.search(r"amber is (\d+)", chunk[0])
