@@ -1,0 +1,75 @@
+"""Made-up names of people, towns, countries, companies and works, on one side of the split of words."""
+
+from __future__ import annotations
+
+import random
+from typing import Literal, TypeAlias
+
+from memagent.tasks.words import Split, split_of
+
+Kind: TypeAlias = Literal["person", "town", "country", "company", "work"]
+
+_ONSETS = "b br c ch cl d dr f g gr h j k l m n p pl pr r s sh st t th tr v w z".split()
+_VOWELS = "a e i o u a e i o ai ea oa".split()
+_CODAS = "l m n r s t th nd rn ld sk v x".split()
+_ENDINGS: dict[Kind, tuple[str, ...]] = {
+    "person": ("",),
+    "town": ("", "ton", "mouth", "bury", "wick"),
+    "country": ("ia", "land", "ania", "ora"),
+    "company": ("",),
+    "work": ("",),
+}
+_COMPANIES = "Works Mills Press Foundry Shipping Brewery Glassworks Railways Instruments Textiles".split()
+_WORKS = "Letters Ballads Voyage Orchard Winter Garden Lantern Harvest Mirror Testament Bridges Sleepers".split()
+
+
+def coined(rng: random.Random, split: Split, ending: str = "") -> str:
+    """A capitalised word of two or three syllables and the ending, that belongs to `split`."""
+    while True:
+        syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]
+        word = "".join(syllables) + (rng.choice(_CODAS) if not ending or ending[0] in "aeiou" else "n") + ending
+        if split_of(word) == split:
+            return word.capitalize()
+
+
+class Names:
+    """Draws names that share no coined word, except where a likeness is asked for."""
+
+    def __init__(self, rng: random.Random, split: Split) -> None:
+        self._rng = rng
+        self._split = split
+        self._coined: set[str] = set()
+        self._given: set[str] = set()
+
+    def new(self, kind: Kind, like: str = "") -> str:
+        """A new name; `like`, a name of the same kind, lends it a part if names of this kind have parts to lend."""
+        while True:
+            name = self._like(kind, like) if like and kind in ("person", "company", "work") else self._fresh(kind)
+            if name not in self._given:
+                self._given.add(name)
+                return name
+
+    def _fresh(self, kind: Kind) -> str:
+        if kind == "person":
+            return f"{self._word(kind)} {self._word(kind)}"
+        if kind == "company":
+            return f"{self._word(kind)} {self._rng.choice(_COMPANIES)}"
+        if kind == "work":
+            return f"The {self._word(kind)} {self._rng.choice(_WORKS)}"
+        return self._word(kind)
+
+    def _like(self, kind: Kind, name: str) -> str:
+        first, last = name.removeprefix("The ").split(" ")
+        if kind == "person":
+            return f"{first} {self._word(kind)}" if self._rng.random() < 0.5 else f"{self._word(kind)} {last}"
+        if kind == "company":
+            return f"{first} {self._rng.choice(_COMPANIES)}"
+        return f"The {first} {self._rng.choice(_WORKS)}"
+
+    def _word(self, kind: Kind) -> str:
+        while True:
+            word = coined(self._rng, self._split, self._rng.choice(_ENDINGS[kind]))
+            # One word inside another would make one name a part of another.
+            if not any(word.lower() in known or known in word.lower() for known in self._coined):
+                self._coined.add(word.lower())
+                return word

@@ -1,0 +1,105 @@
+"""Real documents with labelled questions: contracts (CUAD) and filings (FinanceBench), from their published files.
+
+These documents have their own lengths: the number of tokens asked for plays no part. Samples go through the questions in an
+order that depends on the seed, and begin again after the last one. Facts are the places that the labels mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from memagent.errors import TaskError
+from memagent.tasks.questions import Question, QuestionSet, numbered_order
+from memagent.tasks.rope import Rope
+from memagent.tasks.samples import Fact, Sample, checked
+from memagent.tasks.task import Materials, Request, Task
+
+
+@dataclass(frozen=True, slots=True)
+class CuadOptions:
+    """What is asked about a category of clauses.
+
+    ask: "fact", a short text such as a date, a name or a law (8 categories); "presence", yes or no (33 categories, most of
+    them No in most contracts: compare with always answering no); "clause", the words themselves, any clause of the
+    category, for scorers that measure overlap.
+    """
+
+    ask: Literal["fact", "presence", "clause"] = "fact"
+
+
+@dataclass(frozen=True, slots=True)
+class FilingOptions:
+    """There is nothing to choose."""
+
+
+def contract(materials: Materials, request: Request, options: CuadOptions) -> Sample:
+    """A contract and a question about a category of its clauses."""
+    questions = _given(materials)
+    questions.require("cuad", "contracts", "contracts with labels (CUAD: name, text and labels in each line)")
+    asked = [question for question in questions.questions if question.meta["ask"] == options.ask]
+    return _sample("cuad", materials, request, asked)
+
+
+def filing(materials: Materials, request: Request, options: FilingOptions) -> Sample:
+    """A company's filing, all of its pages, and a question about it."""
+    questions = _given(materials)
+    questions.require("financebench", "filings", "questions about filings (FinanceBench)")
+    return _sample("financebench", materials, request, questions.questions)
+
+
+def _given(materials: Materials) -> QuestionSet:
+    if materials.questions is None:
+        raise TaskError("real documents come from a question file: give one with --questions")
+    return materials.questions
+
+
+def _sample(task: str, materials: Materials, request: Request, asked: Sequence[Question]) -> Sample:
+    if not asked:
+        raise TaskError(f"task {task!r}: the question file has no question of this kind")
+    passages = _given(materials).passages
+    question = asked[numbered_order(request.seed, task, len(asked), request.index)]
+    body = passages.body(question.gold[0])
+    tokens = passages.tokens(materials.tokenizer, question.gold[0])
+    facts = [
+        Fact(
+            text=passages.text[body.start + place.start : body.start + place.end],
+            start=place.start,
+            end=place.end,
+            key=str(question.meta.get("category", "")),
+            value=place.value,
+        )
+        for place in question.evidence
+    ]
+    sample = Sample(
+        id=f"{task}-{tokens}-{request.seed}-{request.index}",
+        task=task,
+        question=question.text,
+        document=Rope([body], passages.text),
+        answers=question.answers,
+        mode=question.mode,
+        facts=tuple(facts),
+        tokens=tokens,
+        seed=request.seed,
+        meta={**question.meta, "question": question.id},
+    )
+    return checked(sample)
+
+
+TASKS: tuple[Task[CuadOptions] | Task[FilingOptions], ...] = (
+    Task(
+        name="cuad",
+        summary="Contracts: dates, parties, laws and clauses (question file in the form of CUAD)",
+        make=contract,
+        defaults=CuadOptions(),
+        questions=True,
+    ),
+    Task(
+        name="financebench",
+        summary="Filings of companies, all pages (question file of FinanceBench, documents as passages)",
+        make=filing,
+        defaults=FilingOptions(),
+        questions=True,
+    ),
+)
