@@ -9,9 +9,10 @@ it); and the wording, unless that of a RULER checkout is used.
 
 from __future__ import annotations
 
+import math
 import random
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -74,8 +75,8 @@ def make_common(name: str, materials: Materials, request: Request, options: Comm
     words = sorted({*materials.words.adjectives, *materials.words.nouns})
     if not (1 <= options.common <= len(words) and 0 < rarely < often):
         raise TaskError(
-            f"{options.common} common words {often} times and others {rarely} times: 1 to {len(words)} words can be common, and"
-            " they must come more often than others"
+            f"{options.common} common words {often} times, others {rarely} times: 1 to {len(words)} words can be common,"
+            " and they must come more often than others"
         )
     common = rng.sample(words, options.common)
     order, more = rng.getrandbits(64), _uncommon(rng, materials.words, common)
@@ -136,13 +137,13 @@ def make_frequent(name: str, materials: Materials, request: Request, options: Fr
 
 def zeta(alpha: float) -> float:
     """Riemann's zeta function for alpha > 1: a sum and the first terms of Euler and Maclaurin's formula for the rest."""
-    last = 1000
-    rest = last ** (1 - alpha) / (alpha - 1) - last**-alpha / 2 + alpha * last ** (-alpha - 1) / 12
-    return sum(rank**-alpha for rank in range(1, last + 1)) + rest
+    last = 1000.0
+    rest: float = last ** (1 - alpha) / (alpha - 1) - last**-alpha / 2 + alpha * last ** (-alpha - 1) / 12
+    return math.fsum(rank**-alpha for rank in range(1, 1001)) + rest
 
 
 def _sample(
-    name: str, request: Request, question: str, text: str, answers: Sequence[str], tokens: int, meta: dict[str, float]
+    name: str, request: Request, question: str, text: str, answers: Sequence[str], tokens: int, meta: Mapping[str, float]
 ) -> Sample:
     if tokens > request.tokens or tokens < request.tokens * SHARE:
         raise TaskError(f"task {name!r}: a document of {request.tokens} tokens cannot be made: it came to {tokens}")

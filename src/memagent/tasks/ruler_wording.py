@@ -75,8 +75,9 @@ def _text(path: Path, name: str) -> str:
     """The first text that a file assigns to `name`."""
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Assign) and _names(node, name) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str) and node.value.value.strip():
-                return node.value.value.strip()
+            text = node.value.value
+            if isinstance(text, str) and text.strip():
+                return text.strip()
     raise TaskError(f"{path}: expected a text that is assigned to the name {name!r}")
 
 
