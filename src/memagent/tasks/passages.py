@@ -31,9 +31,9 @@ class Passages:
 
     def __init__(self, passages: Iterable[Passage], before: Passages | None = None) -> None:
         blocks: list[str] = [before.text] if before else []
-        self._starts = array("Q", before._starts if before else ())
-        self._bodies = array("Q", before._bodies if before else ())
-        self._ends = array("Q", before._ends if before else ())
+        self._starts: array[int] = array("Q", before._starts if before else ())
+        self._bodies: array[int] = array("Q", before._bodies if before else ())
+        self._ends: array[int] = array("Q", before._ends if before else ())
         size = len(before.text) + 2 if before else 0
         for passage in passages:
             head = passage.title + "\n" if passage.title else ""
@@ -42,8 +42,8 @@ class Passages:
             self._bodies.append(size + len(head))
             self._ends.append(size + len(blocks[-1]))
             size = self._ends[-1] + 2
-        self.text = "\n\n".join(blocks)
-        self.real = before.real if before else len(self)
+        self.text: str = "\n\n".join(blocks)
+        self.real: int = before.real if before else len(self)
         self._lower = ""
         self._holding: dict[tuple[str, ...], set[int]] = {}  # of the last question's answers
         self._tokens: dict[tuple[str, int], int] = {}
