@@ -22,13 +22,16 @@ try:
     import torch
     import transformers
 
+    from memagent.models.attention import use_row_attention
     from memagent.models.chat import ChatFormat
     from memagent.models.sampler import Row, sample
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("a model in this process", "local") from error
 
-# Prompt tokens generated together: bounds the memory of activations and cache.
+# Prompt tokens generated together: bounds the memory of activations and cache. More is slower on a CPU
+# (docs/results/prefill.md).
 BATCH_TOKENS = 65_536
+BATCH_TOKENS_CPU = 32_768
 
 
 class LocalEngine:
@@ -47,7 +50,7 @@ class LocalEngine:
         *,
         device: str = "auto",
         dtype: str = "auto",
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         record_prompts: bool = False,
         name: str | None = None,
     ) -> None:
@@ -62,7 +65,7 @@ class LocalEngine:
         self.lockstep = True
         self.identity = f"local:{name or self.folder.name}:{_fingerprint(self.folder)}"
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
-        self._batch_tokens = batch_tokens
+        self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
         self._lock = Lock()
 
@@ -143,6 +146,7 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
                 folder, local_files_only=True, dtype=getattr(torch, kind)
             )
             model.to(torch.device(device))
+            use_row_attention(model)
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
