@@ -12,7 +12,6 @@ from memagent.errors import TaskError
 from memagent.tasks.passages import Passage, Passages, stands_in
 from memagent.tasks.question_files import load_questions
 from memagent.tasks.questions import numbered_order
-from memagent.tasks.real_lines import alike, find_text
 from tests.helpers import WordTokenizer
 from tests.tasks.invented import contract, filing, filing_question, hotpot, musique, squad, write
 
@@ -233,10 +232,3 @@ def test_words_are_found_whole_in_any_case() -> None:
     assert own.holding(["eggs", "shame"]) == {0, 4}
     assert stands_in("C++", "in c++.")
     assert not stands_in("", "anything")
-
-
-def test_passages_are_found_whatever_their_white_space() -> None:
-    text = alike("He said “no”. The  end\nof it.")
-    assert find_text('"no"', text) == (8, 12)
-    assert find_text("The end of it.", text) == (14, 29)
-    assert find_text("another end", text) is None

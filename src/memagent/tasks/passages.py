@@ -145,9 +145,9 @@ class PassageCounts:
         return self._extra[slot]
 
 
-def places(wanted: str, text: str) -> Iterator[int]:
-    """Where `wanted` stands in `text` as whole words: it neither begins nor ends inside of one."""
-    place = text.find(wanted) if wanted else -1
+def places(wanted: str, text: str, low: int = 0, high: int | None = None) -> Iterator[int]:
+    """Where `wanted` stands in [low, high) of `text` as whole words: it neither begins nor ends inside of one."""
+    place = text.find(wanted, low, high) if wanted else -1
     while place >= 0:
         end = place + len(wanted)
         inside = (wanted[0].isalnum() and text[place - 1 : place].isalnum()) or (
@@ -155,7 +155,7 @@ def places(wanted: str, text: str) -> Iterator[int]:
         )
         if not inside:
             yield place
-        place = text.find(wanted, place + 1)
+        place = text.find(wanted, place + 1, high)
 
 
 def stands_in(wanted: str, text: str) -> bool:

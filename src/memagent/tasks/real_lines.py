@@ -13,17 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memagent.errors import TaskError
 from memagent.scoring import normalize
-from memagent.tasks.passages import Passage, Passages, places, stands_in
+from memagent.tasks.passages import Passage, Passages, stands_in
 from memagent.tasks.question_lines import readable
 from memagent.tasks.questions import Evidence, Question, QuestionSet
+from memagent.tasks.quotes import Searched
 
 NOT_FOUND = "pieces of evidence that do not stand in their document word for word"
 _OMITTED = "<omitted>"
 # A clause of up to this many words answers a question as well as the label does.
 _SHORT_WORDS = 12
-# What differs between two extractions of one file: kinds of quotation marks, dashes and spaces.
-_ALIKE = str.maketrans("“”„‘’‚–—−\u00a0\u2009", "\"\"\"'''---  ")
-
 # CUAD's categories whose label is a text of its own; all others are labelled "Yes" or "No".
 _FACT_QUESTIONS = {
     "Document Name": "What is the name of the contract?",
@@ -101,7 +99,7 @@ def contract_questions(name: str, contracts: Sequence[Contract], notes: Counter[
     questions = tuple(
         question
         for number, contract in enumerate(contracts)
-        for text in [alike(contract.text)]
+        for text in [Searched(contract.text)]
         for label in contract.labels
         for question in _label_questions(number, contract, text, label, notes)
     )
@@ -110,10 +108,11 @@ def contract_questions(name: str, contracts: Sequence[Contract], notes: Counter[
     return QuestionSet(name=name, form="contracts", questions=questions, passages=passages, notes=notes)
 
 
-def _label_questions(number: int, contract: Contract, text: str, label: Label, notes: Counter[str]) -> Iterator[Question]:
-    """`text` is that of the contract as `alike` returns it."""
+def _label_questions(
+    number: int, contract: Contract, text: Searched, label: Label, notes: Counter[str]
+) -> Iterator[Question]:
     parts = [part.strip() for clause in label.clauses for part in clause.split(_OMITTED) if normalize(part)]
-    found = [place for place in (find_text(part, text) for part in dict.fromkeys(parts)) if place]
+    found = [place for place in (text.find(part) for part in dict.fromkeys(parts)) if place]
     if missing := len(dict.fromkeys(parts)) - len(found):
         notes[NOT_FOUND] += missing
     found.sort()
@@ -154,7 +153,7 @@ def filing_questions(
     """One question for each record whose filing is there. The document is the pages with an empty line between them."""
     numbers = {filing.doc_name: number for number, filing in enumerate(filings)}
     texts = ["\n\n".join(filing.pages) for filing in filings]
-    plain = [alike(text) for text in texts]
+    searched = [Searched(text) for text in texts]
     questions: list[Question] = []
     for item in asked:
         if item.doc_name not in numbers:
@@ -163,7 +162,7 @@ def filing_questions(
             notes["questions left out whose answers are empty once normalized"] += 1
         else:
             number = numbers[item.doc_name]
-            found = list(_filing_evidence(item, filings[number], plain[number], notes))
+            found = list(_filing_evidence(item, filings[number], searched[number], notes))
             pages = [evidence.evidence_page_num for evidence in item.evidence]
             about = {"source": item.doc_name, "company": item.company, "type": item.question_type or "", "pages": pages}
             questions.append(
@@ -183,41 +182,20 @@ def filing_questions(
     return QuestionSet(name=name, form="filings", questions=tuple(questions), passages=passages, notes=notes)
 
 
-def _filing_evidence(item: FilingQuestion, filing: Filing, text: str, notes: Counter[str]) -> Iterator[Evidence]:
-    """The places of the evidence: on the page that the file names, or else in the whole filing, `text` (see `alike`)."""
+def _filing_evidence(item: FilingQuestion, filing: Filing, text: Searched, notes: Counter[str]) -> Iterator[Evidence]:
+    """The places of the evidence: on the page that the file names, or else in the whole filing."""
     starts = [0, *accumulate(len(page) + 2 for page in filing.pages)]
     found: dict[tuple[int, int], str] = {}
     for evidence in item.evidence:
         place = None
         if evidence.evidence_page_num < len(filing.pages) and evidence.doc_name in ("", item.doc_name):
-            start = starts[evidence.evidence_page_num]
-            near = find_text(evidence.evidence_text, alike(filing.pages[evidence.evidence_page_num]))
-            place = (start + near[0], start + near[1]) if near else find_text(evidence.evidence_text, text)
+            page = starts[evidence.evidence_page_num : evidence.evidence_page_num + 2]
+            place = text.find(evidence.evidence_text, *page) or text.find(evidence.evidence_text)
         if place is None:
             notes[NOT_FOUND] += 1
         else:
-            found[place] = _held(text[place[0] : place[1]], [item.answer])
+            found[place] = _held(text.text[place[0] : place[1]], [item.answer])
     yield from (Evidence(start=start, end=end, value=value) for (start, end), value in sorted(found.items()))
-
-
-def alike(text: str) -> str:
-    """The text with one kind of quotation marks, dashes and spaces; every character keeps its place."""
-    return text.translate(_ALIKE)
-
-
-def find_text(wanted: str, text: str) -> tuple[int, int] | None:
-    """The first place of a passage in a text as characters [start, end): as whole words, or else whatever its white space.
-
-    The text is one that `alike` returned.
-    """
-    wanted = alike(wanted).strip()
-    exact = next(places(wanted, text), None)
-    if exact is not None:
-        return exact, exact + len(wanted)
-    if not wanted:
-        return None
-    match = re.search(r"\s*".join(map(re.escape, wanted.split())), text)
-    return match.span() if match else None
 
 
 def _date_forms(text: str) -> list[str]:
