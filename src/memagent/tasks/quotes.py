@@ -20,7 +20,7 @@ class Searched:
         and digits, whatever the marks and spaces between them. None if there is none."""
         wanted, end = wanted.strip(), len(self.text) if end is None else end
         place = next(places(wanted, self.text, start, end), -1)
-        if place < 0 and " " in wanted:  # several words are no chance hit, even if the text runs them into others
+        if place < 0 and wanted.count(" ") > 2:  # no chance hit, even if the text runs these words into others
             place = self.text.find(wanted, start, end)
         if place >= 0:
             return place, place + len(wanted)
