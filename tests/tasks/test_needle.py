@@ -1,129 +1,141 @@
-"""Laws of the needle family."""
+"""The needle family: RULER's structure and parameters."""
 
 from __future__ import annotations
 
-import dataclasses
-import random
 import re
+from uuid import UUID
 
 import pytest
 
 from memagent.errors import TaskError
-from memagent.scoring import strict
-from memagent.tasks.haystack import Haystack, sentence_borders
-from memagent.tasks.keys import distinct_keys, is_new, relative
-from memagent.tasks.needle import SPECS, NeedleSpec, needle, plant
-from memagent.tasks.samples import generator
-from memagent.tasks.words import split_of, words
-
-SENTENCE = "Mr. Grey looked at the old clock on the wall, and said nothing. "
-HAYSTACK = Haystack(["\n\n".join(SENTENCE * 4 for _ in range(60)), "It rained. " * 900])
+from memagent.tasks.needle import TASKS, NeedleOptions
+from memagent.tasks.samples import Sample
+from tests.tasks.made import materials, sample
 
 
-def count(text: str) -> int:
-    """Words and marks: a tokenizer that is good enough for the laws."""
-    return len(re.findall(r"\w+|[^\w\s]", text))
+def needed(one: Sample) -> list[str]:
+    return [fact.key for fact in one.facts if fact.needed]
 
 
-@pytest.mark.parametrize("name", sorted(SPECS))
-@pytest.mark.parametrize("tokens", [700, 4000])
-def test_documents_fit_and_hold_their_facts(name: str, tokens: int) -> None:
+def test_the_published_names_and_parameters() -> None:
+    rows = {task.name: task.defaults for task in TASKS}
+    assert rows == {
+        "niah_single_1": NeedleOptions(haystack="noise"),
+        "niah_single_2": NeedleOptions(haystack="essay"),
+        "niah_single_3": NeedleOptions(value="uuid"),
+        "niah_multikey_1": NeedleOptions(keys=4),
+        "niah_multikey_2": NeedleOptions(haystack="needle"),
+        "niah_multikey_3": NeedleOptions(haystack="needle", key="uuid", value="uuid"),
+        "niah_multivalue": NeedleOptions(values=4),
+        "niah_multiquery": NeedleOptions(queries=4),
+    }
+    assert all((row.key, row.value) == ("pair", "number") for name, row in rows.items() if not name.endswith("_3"))
+
+
+def test_the_sentence_and_the_question() -> None:
+    one = sample("niah_single_2")
+    (fact,) = one.facts
+    assert fact.text == f"One of the special magic numbers for {fact.key} is: {fact.value}."
+    assert one.question == f"What is the special magic number for {fact.key} mentioned in the provided text?"
+    assert re.fullmatch(r"[a-z]+-[a-z]+", fact.key)
+    assert re.fullmatch(r"[1-9]\d{6}", fact.value)
+    assert (one.mode, one.answers) == ("any", (fact.value,))
+
+
+def test_one_of_four_keys_is_asked() -> None:
+    one = sample("niah_multikey_1")
+    assert len({fact.key for fact in one.facts}) == 4
+    assert [fact.key in one.question for fact in one.facts].count(True) == len(needed(one)) == 1
+
+
+def test_all_values_of_one_key_are_asked() -> None:
+    one = sample("niah_multivalue")
+    (key,) = set(needed(one))
+    assert one.question == f"What are the special magic numbers for {key} mentioned in the provided text?"
+    assert (one.mode, len(set(one.answers)), len(one.facts)) == ("all", 4, 4)
+
+
+def test_all_of_four_keys_are_asked() -> None:
+    one = sample("niah_multiquery")
+    assert len(set(needed(one))) == len(one.answers) == 4
+    assert all(key in one.question for key in needed(one))
+    assert one.question.startswith("What are the special magic numbers for ")
+
+
+def test_every_key_has_as_many_values() -> None:
+    one = sample("niah_multikey_1", values=2, queries=2)
+    keys = [fact.key for fact in one.facts]
+    assert sorted(map(keys.count, set(keys))) == [2, 2, 2, 2]
+    assert len(one.answers) == 4
+
+
+def test_facts_stand_between_the_lines_of_noise() -> None:
+    lines = str(sample("niah_single_1").document).split("\n")
+    noise = materials().wording.noise
+    (fact,) = sample("niah_single_1").facts
+    assert lines.count(fact.text) == 1
+    assert set(lines[:-1]) == {noise, fact.text}
+    assert noise.startswith(lines[-1]) or lines[-1] == fact.text
+
+
+@pytest.mark.parametrize("task", ["niah_multikey_2", "niah_multikey_3"])
+def test_a_haystack_of_needles_holds_the_asked_key_once(task: str) -> None:
     for index in range(5):
-        sample = needle(SPECS[name], HAYSTACK, count, tokens=tokens, seed=3, index=index)
-        assert tokens * 0.99 <= sample.tokens == count(sample.document) <= tokens
-        for fact in sample.facts:
-            assert sample.document[fact.start : fact.end] == fact.text
-            assert sample.document.count(fact.text) == 1
-            assert fact.key in fact.text
-            assert fact.value in fact.text
-        assert [fact.start for fact in sample.facts] == sorted(fact.start for fact in sample.facts)
+        one = sample(task, index=index)
+        (fact,) = one.facts
+        lines = str(one.document).split("\n")
+        assert len(lines) == len(set(lines)) > 100
+        assert sum(fact.key in line for line in lines) == 1
+        assert all(line.startswith("One of the special magic ") for line in lines[:-1])
 
 
-@pytest.mark.parametrize("name", sorted(SPECS))
-def test_gold_scores_one_and_nothing_scores_zero(name: str) -> None:
-    sample = needle(SPECS[name], HAYSTACK, count, tokens=700, seed=1, index=0)
-    assert strict(sample.gold, sample.answers, sample.mode) == 1
-    assert strict("", sample.answers, sample.mode) == 0
+def test_uuids_are_of_version_four() -> None:
+    one = sample("niah_multikey_3")
+    assert UUID(one.gold).version == 4
+    assert UUID(one.facts[0].key).version == 4
+    assert "special magic uuid for" in one.question
 
 
-def test_a_sample_depends_on_seed_task_and_index_only() -> None:
-    first = needle(SPECS["multikey"], HAYSTACK, count, tokens=900, seed=5, index=7)
-    random.seed(99)
-    assert needle(SPECS["multikey"], HAYSTACK, count, tokens=900, seed=5, index=7) == first
-    assert needle(SPECS["multikey"], HAYSTACK, count, tokens=900, seed=5, index=8) != first
-    assert needle(SPECS["multikey"], HAYSTACK, count, tokens=900, seed=6, index=7) != first
+def test_essay_depths_are_forty_per_cents_without_repetition() -> None:
+    for index in range(20):
+        one = sample("niah_multikey_1", 40_000, index=index)
+        assert len({fact.start for fact in one.facts}) == 4
+    depths = {sample("niah_single_2", index=index).meta["depth"] for index in range(200)}
+    assert depths <= {round(100 * step / 39) / 100 for step in range(40)}
+    assert {0.0, 1.0} < depths
+    assert len(depths) > 30
 
 
-def test_every_asked_key_is_in_the_question_and_no_other() -> None:
-    spec = dataclasses.replace(SPECS["multiquery"], keys=8)
-    sample = needle(spec, HAYSTACK, count, tokens=900, seed=5, index=0)
-    asked = [fact for fact in sample.facts if fact.key in sample.question]
-    assert {fact.value for fact in asked} == set(sample.answers)
-    assert len(sample.facts) == 8
-    assert len(asked) == 4
+def test_facts_are_near_their_depth() -> None:
+    for index in range(20):
+        one = sample("niah_single_2", 40_000, index=index)
+        assert abs(one.facts[0].start / len(one.document) - one.meta["depth"]) < 0.01
 
 
-def test_impossible_specs_and_lengths_are_refused() -> None:
-    with pytest.raises(TaskError, match="3 queries of 2 keys"):
-        NeedleSpec(keys=2, queries=3)
-    with pytest.raises(TaskError, match="cannot be made 5 tokens long"):
-        needle(SPECS["multikey"], HAYSTACK, count, tokens=5, seed=0, index=0)
+def test_rivals_share_one_word_with_the_asked_key() -> None:
+    one = sample("niah_multikey_1", keys=9, rivals=True)
+    (asked,) = needed(one)
+    shared = [len(set(fact.key.split("-")) & set(asked.split("-"))) for fact in one.facts if not fact.needed]
+    assert shared.count(1) >= 4
 
 
-def test_planting_keeps_the_text_and_gives_exact_offsets() -> None:
-    text = "One is here. Two is there. Three is gone. Four"
-    facts = [("The code of a is 1.", "a", "1"), ("The code of b is 2.", "b", "2"), ("The code of c is 3.", "c", "3")]
-    planted, places = plant(text, facts, [1.0, 0.0, 0.5])
-    assert [place.key for place in places] == ["b", "c", "a"]
-    for place in places:
-        assert planted[place.start : place.end] == place.text
-    rest = planted
-    for place in reversed(places):
-        rest = rest[: place.start] + rest[place.end + 1 :]
-    assert rest.replace(" ", "") == text.replace(" ", "")
+def test_many_wordings() -> None:
+    sentences = {
+        re.sub(r"\d|[a-z]+-[a-z]+", "", sample("niah_single_2", index=i, wordings="many").facts[0].text) for i in range(40)
+    }
+    assert len(sentences) > 10
 
 
-@pytest.mark.parametrize("depths", [[0.5], [0.1, 1.5]])
-def test_planting_refuses_depths_that_do_not_fit(depths: list[float]) -> None:
-    with pytest.raises(TaskError, match="between 0 and 1"):
-        plant("A text. And more.", [("s", "k", "v"), ("t", "l", "w")], depths)
+@pytest.mark.parametrize("wrong", [{"queries": 0}, {"keys": -1}, {"values": 0}])
+def test_impossible_options_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(TaskError, match="a key, a value"):
+        NeedleOptions(**wrong)
 
 
-def test_no_word_is_used_for_training_and_for_evaluation() -> None:
-    for kind in ("adjectives", "nouns"):
-        train, held_out = set(words(kind, "train")), set(words(kind, "eval"))
-        assert train
-        assert held_out
-        assert not train & held_out
-        assert all(split_of(word) == "eval" for word in held_out)
-        assert 0.15 < len(held_out) / len(train | held_out) < 0.25
-
-
-def test_keys_are_distinct_and_relatives_share_one_word() -> None:
-    rng = generator(0, "keys", 0)
-    keys = distinct_keys(rng, 50, "pair", "eval")
-    assert len(set(keys)) == 50
-    assert all(is_new(key, [k for k in keys if k != key]) for key in keys)
-    for key in keys:
-        other = relative(rng, key, "eval")
-        assert other == key or len(set(other.split("-")) & set(key.split("-"))) == 1
-
-
-def test_a_window_is_as_long_as_asked_even_from_short_texts() -> None:
-    rng = generator(0, "window", 0)
-    for chars in (10, 5000, 200_000):
-        assert len(HAYSTACK.window(rng, chars)) >= chars
-
-
-def test_sentence_borders_are_behind_sentences() -> None:
-    text = 'Dr. Who came. He left! "Why?" Nobody knew'
-    assert [text[border : border + 3] for border in sentence_borders(text)] == ["Dr.", "He ", '"Wh', "Nob", ""]
-
-
-def test_a_haystack_names_a_file_it_cannot_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    bad = tmp_path / "latin.txt"
-    bad.write_bytes(b"caf\xe9")
-    with pytest.raises(TaskError, match=r"latin\.txt"):
-        Haystack.load([bad])
-    with pytest.raises(TaskError, match="not empty"):
-        Haystack([" \n"])
+def test_options_come_from_text_and_errors_name_them() -> None:
+    one = sample("niah_single_2", keys="3", value="word")
+    assert one.meta["keys"] == 3
+    with pytest.raises(TaskError, match="option haystack"):
+        sample("niah_single_2", haystack="straw")
+    with pytest.raises(TaskError, match="no option 'depth'"):
+        sample("niah_single_2", depth=0.5)

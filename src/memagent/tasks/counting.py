@@ -112,7 +112,8 @@ def make_frequent(name: str, materials: Materials, request: Request, options: Fr
     order, codes = rng.getrandbits(64), _codes(rng)
     vocabulary = [_DOTS, *islice(codes, max(request.tokens // 50, _ASKED + 2) - 1)]
     whole = zeta(options.alpha)
-    weights = [rank**-options.alpha / whole for rank in range(1, len(vocabulary) + 1)]
+    # Rounded, so that the last bit of a machine's powers does not matter.
+    weights = [round(rank**-options.alpha / whole, 12) for rank in range(1, len(vocabulary) + 1)]
     least = int(1 / (weights[_ASKED] - weights[_ASKED + 1])) + 1  # from here on, rank 4 comes more often than rank 5
 
     def build(size: int, dots: int = 0) -> str:

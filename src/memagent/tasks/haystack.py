@@ -21,6 +21,7 @@ _SPACE = re.compile(r"\s")
 # Where no usual tokenizer joins what is before with what is after.
 _SEAM = re.compile(r"(?<=[A-Za-z.,;])(?= [A-Za-z])|(?<=\n)(?=\S)")
 _BLOCK_CHARS = 1 << 16
+_AROUND = 64  # characters on each side of a join that can change how it is cut into tokens
 
 
 class Haystack:
@@ -74,7 +75,7 @@ class Haystack:
 
     def take(self, tokenizer: Tokenizer, start: int, tokens: int, slack: int = 0) -> tuple[list[Span], int]:
         """Spans of the base text from `start` on, over its end to its beginning if need be, that hold at most `tokens`
-        tokens; and how many they hold, counted span by span.
+        tokens; and how many they hold.
 
         They end before white space if that gives up no more than `slack` tokens, else anywhere.
         """
@@ -82,6 +83,7 @@ class Haystack:
         spans: list[Span] = []
         used = 0
         while used < tokens:
+            used += index.joined() if spans else 0
             end = index.advance(start, tokens - used)
             if end < size and not self.text[end].isspace():
                 low = index.advance(start, tokens - used - slack)
@@ -89,8 +91,8 @@ class Haystack:
                 end = space if space > start else end
             if end == start:
                 break
-            spans.append(Span(start=start, end=end))
             used += index.count(start, end)
+            spans.append(Span(start=start, end=end))
             if end < size:
                 break
             start = 0
@@ -114,10 +116,19 @@ class TokenIndex:
         self._tokenizer = tokenizer
         self._ends: dict[int, array[int]] = {}
         self._cuts: dict[int, int] = {}
+        self._joined: int | None = None
 
     def count(self, start: int, end: int) -> int:
         """Tokens of the characters [start, end)."""
         return sum(high - low for _, low, high in self._blocks(start, end))
+
+    def joined(self) -> int:
+        """How many more tokens it makes to begin again after the end of the text: none, or a few less than none."""
+        if self._joined is None:
+            tail, head = self._text[-_AROUND:], self._text[:_AROUND]
+            count = self._tokenizer.count
+            self._joined = count(tail + head) - count(tail) - count(head)
+        return self._joined
 
     def advance(self, start: int, tokens: int) -> int:
         """The offset up to which the text from `start` on holds at most `tokens` tokens."""
@@ -125,7 +136,10 @@ class TokenIndex:
             return start
         for number, low, high in self._blocks(start, len(self._text)):
             if high - low >= tokens:
-                return self._cut(number) + self._block(number)[low + tokens - 1]
+                ends, first, place = self._block(number), self._cut(number), low + tokens - 1
+                if place + 1 < len(ends) and ends[place + 1] == ends[place]:  # in the middle of a character
+                    place = bisect_left(ends, ends[place]) - 1
+                return first + ends[place] if place >= low else max(start, first)
             tokens -= high - low
         return len(self._text)
 
