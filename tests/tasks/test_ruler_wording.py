@@ -14,7 +14,10 @@ from tests.tasks.made import materials, sample
 CONSTANTS = '''
 import os
 TASKS = {
-    "niah": {"tokens_to_generate": 1, "template": """Look for {type_needle_v} here.\\n{context}\\nSo what are all the {type_needle_v} of {query}?"""},
+    "niah": {
+        "tokens_to_generate": 1,
+        "template": """Look for {type_needle_v}.\\n{context}\\nSo what are all the {type_needle_v} of {query}?""",
+    },
     "variable_tracking": {"template": "Follow the letters.\\n\\n{context}\\nQuestion: Who equals {query}?"},
     "common_words_extraction": {"template": "Count.\\n{context}\\nQuestion: Name the 10 usual ones."},
     "freq_words_extraction": {"template": "Count codes. {context}\\nQuestion: Name three."},
