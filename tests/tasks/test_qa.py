@@ -20,6 +20,7 @@ from memagent.tasks.question_files import load_questions
 from memagent.tasks.questions import QuestionSet
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Request, Task
+from memagent.tasks.wording import OURS
 from tests.helpers import WordTokenizer
 from tests.tasks.invented import hotpot, materials, squad, write
 
@@ -120,6 +121,15 @@ def test_the_passages_of_the_question_come_before_others(given: dict[str, Questi
 def test_documents_share_the_text_of_the_passages(given: dict[str, QuestionSet]) -> None:
     samples = [make(given["qa_1"], "qa_1", 1000, index=index, tokenizer=WordTokenizer()) for index in range(3)]
     assert {id(sample.document.base) for sample in samples} == {id(given["qa_1"].passages.text)}
+
+
+def test_the_wording_gives_headings_and_the_form_of_the_question(given: dict[str, QuestionSet]) -> None:
+    wording = dataclasses.replace(OURS, heading="== {number} ==", answering="Answer this: {question}")
+    theirs = dataclasses.replace(materials(WordTokenizer(), given["qa_2"]), wording=wording)
+    sample = BY_NAME["qa_2"].sample(theirs, Request(tokens=2000, seed=1, index=0))
+    assert sample.question.startswith("Answer this: ")
+    assert str(sample.document).startswith("== 1 ==\n")
+    assert 1980 <= WordTokenizer().count(str(sample.document)) <= 2000
 
 
 def test_clean_leaves_out_distractors_that_hold_the_answer(given: dict[str, QuestionSet]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from memagent.errors import TaskError
 from memagent.tasks.passages import Passage, Passages, stands_in
 from memagent.tasks.question_files import load_questions
-from memagent.tasks.questions import numbered_order
+from memagent.tasks.questions import question_number
 from tests.helpers import WordTokenizer
 from tests.tasks.invented import contract, filing, filing_question, hotpot, musique, squad, write
 
@@ -95,6 +95,20 @@ def test_contracts_ask_for_labels_clauses_and_presence(tmp_path: Path) -> None:
         "pieces of evidence that do not stand in their document word for word": 1,
         "categories of contracts without a label": 1,
     }
+
+
+def test_contracts_need_no_other_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "contracts.jsonl", [contract()], lines=True)
+    assert load_questions(path, passages=path).passages.text == load_questions(path).passages.text
+    with pytest.raises(TaskError, match=r"leave --passages .*other\.jsonl out"):
+        load_questions(path, passages=tmp_path / "other.jsonl")
+
+
+def test_a_format_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "hotpot.json", hotpot(questions=1))
+    assert load_questions(path, format="multihop").form == "multihop"
+    with pytest.raises(TaskError, match=r"record 1, data: Field required"):
+        load_questions(path, format="squad")
 
 
 def test_filings_place_their_evidence_on_its_page(tmp_path: Path) -> None:
@@ -200,10 +214,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_order_of_questions_is_a_permutation_that_depends_on_the_seed() -> None:
-    first = [numbered_order(1, "t", 50, index) for index in range(50)]
+    first = [question_number(1, "t", 50, index) for index in range(50)]
     assert sorted(first) == list(range(50))
-    assert [numbered_order(1, "t", 50, index) for index in range(50, 100)] == first
-    assert [numbered_order(2, "t", 50, index) for index in range(50)] != first
+    assert [question_number(1, "t", 50, index) for index in range(50, 100)] == first
+    assert [question_number(2, "t", 50, index) for index in range(50)] != first
 
 
 def test_synthetic_articles_follow_the_given_passages_and_never_change() -> None:

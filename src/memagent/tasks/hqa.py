@@ -14,7 +14,7 @@ from pydantic import Field
 
 from memagent.errors import TaskError
 from memagent.tasks.numbered import numbered
-from memagent.tasks.questions import numbered_order
+from memagent.tasks.questions import question_number
 from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 
@@ -36,7 +36,7 @@ def hqa(materials: Materials, request: Request, options: HqaOptions) -> Sample:
     if given is None:
         raise TaskError("task 'hqa' needs a question file: give one with --questions")
     given.require("hqa", "multihop", "questions about several articles (HotpotQA, 2WikiMultihopQA, MuSiQue)")
-    question = given.questions[numbered_order(request.seed, "hqa", len(given.questions), request.index)]
+    question = given.questions[question_number(request.seed, "hqa", len(given.questions), request.index)]
     rng = generator(request.seed, "hqa", request.index)
     length = {"articles": options.articles} if options.articles else {"tokens": request.tokens}
     made = numbered(materials, given.passages, question, rng, clean=options.clean, **length)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from memagent.errors import TaskError
 from memagent.tasks.numbered import numbered
-from memagent.tasks.questions import numbered_order
+from memagent.tasks.questions import question_number
 from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 
@@ -35,7 +35,7 @@ def qa(name: Literal["qa_1", "qa_2"], materials: Materials, request: Request, op
         given.require(name, "squad", "questions about single passages (SQuAD)")
     else:
         given.require(name, "multihop", "questions about several passages (HotpotQA, 2WikiMultihopQA, MuSiQue)")
-    question = given.questions[numbered_order(request.seed, name, len(given.questions), request.index)]
+    question = given.questions[question_number(request.seed, name, len(given.questions), request.index)]
     rng = generator(request.seed, name, request.index)
     made = numbered(materials, given.passages, question, rng, tokens=request.tokens, clean=options.clean)
     sample = Sample(

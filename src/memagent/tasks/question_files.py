@@ -50,6 +50,8 @@ def load_questions(path: Path | str, format: Format = "auto", passages: Path | s
     form = _form(path, records) if format == "auto" else format
     notes: Counter[str] = Counter()
     if form == "contracts":
+        if extra is not None and extra != path:
+            raise TaskError(f"{path}: contracts stand in their question file: leave --passages {extra} out")
         return contract_questions(str(path), [_parsed(Contract, path, record) for record in records], notes)
     if form == "filings":
         if extra is None:

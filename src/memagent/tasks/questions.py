@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 from memagent.errors import TaskError
 from memagent.scoring import Mode
-from memagent.tasks.passages import Passage, Passages
+from memagent.tasks.passages import Passages
 from memagent.tasks.samples import generator
 
 # What a question file is about: single passages (SQuAD), several passages each (HotpotQA and its relatives), contracts
 # with labelled clauses (CUAD), filings with pages (FinanceBench).
 Form: TypeAlias = Literal["squad", "multihop", "contracts", "filings"]
-
-__all__ = ["Evidence", "Form", "Passage", "Passages", "Question", "QuestionSet"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,7 @@ class QuestionSet:
             raise TaskError(f"task {task!r} needs {description}, but {self.name} is of the form {self.form!r}")
 
 
-def numbered_order(seed: int, task: str, count: int, index: int) -> int:
+def question_number(seed: int, task: str, count: int, index: int) -> int:
     """Which of `count` questions sample `index` asks: all of them in a seeded order before one comes again."""
     return _order(seed, task, count)[index % count]
 
@@ -80,6 +77,5 @@ def numbered_order(seed: int, task: str, count: int, index: int) -> int:
 @lru_cache(maxsize=8)
 def _order(seed: int, task: str, count: int) -> array[int]:
     numbers = list(range(count))
-    rng: random.Random = generator(seed, f"{task}/order", 0)
-    rng.shuffle(numbers)
+    generator(seed, f"{task}/order", 0).shuffle(numbers)
     return array("L", numbers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memagent.errors import TaskError
-from memagent.tasks.questions import Question, QuestionSet, numbered_order
+from memagent.tasks.questions import Question, QuestionSet, question_number
 from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Fact, Sample, checked
 from memagent.tasks.task import Materials, Request, Task
@@ -59,7 +59,7 @@ def _sample(task: str, materials: Materials, request: Request, asked: Sequence[Q
     if not asked:
         raise TaskError(f"task {task!r}: the question file has no question of this kind")
     passages = _given(materials).passages
-    question = asked[numbered_order(request.seed, task, len(asked), request.index)]
+    question = asked[question_number(request.seed, task, len(asked), request.index)]
     body = passages.body(question.gold[0])
     tokens = passages.tokens(materials.tokenizer, question.gold[0])
     facts = [
