@@ -1,0 +1,200 @@
+"""Charts as SVG for a page: text stays text, colours of axes follow the page, the same data give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from memagent.evaluation.report.numbers import number, short
+from memagent.evaluation.statistics import Line
+from memagent.evaluation.summary import Cell, Summary
+
+# Told apart in black and white by marker and dash, by the colour-blind by lightness too (after Okabe and Ito).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)), "-", (0, (5, 2)), (0, (1.5, 1.5)))
+_INK = "#010203"  # stands for the page's own text colour until it is replaced
+_SIZE = (4.4, 2.7)
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "text.parse_math": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6},
+    **{"grid.color": _INK, "grid.alpha": 0.15, "grid.linewidth": 0.6},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """`svg` is markup of ours, in which all text from outside is escaped. `summary` says what is to be seen."""
+
+    title: str
+    svg: str
+    summary: str
+
+
+def accuracy_charts(summary: Summary) -> list[Chart]:
+    """Accuracy against length, a chart for each task and, where there are several, one of their mean."""
+    charts = []
+    if len(summary.tasks) > 1:
+        charts.append(_chart("Mean over tasks", "accuracy-mean", lambda axes: _draw_means(axes, summary), summary.lengths))
+    for order, task in enumerate(summary.tasks):
+
+        def draw(axes: Any, task: str = task) -> None:
+            for place, one in enumerate(summary.contenders):
+                _draw_accuracy(
+                    axes, [c for length in summary.lengths if (c := summary.cells.get((task, length, one)))], place
+                )
+
+        charts.append(_chart(task, f"accuracy-{order}", draw, summary.lengths_of(task)))
+    return charts
+
+
+def cost_charts(summary: Summary) -> list[Chart]:
+    """Seconds, and tokens through the model, against length: means of each length, and the fitted lines."""
+
+    def tokens_of(cell: Cell) -> float | None:
+        if cell.prompt_tokens is None or cell.completion_tokens is None:
+            return None
+        return cell.prompt_tokens + cell.completion_tokens
+
+    kinds: tuple[tuple[str, Callable[[Cell], float | None], Callable[[str], Line | None]], ...] = (
+        ("Seconds a reading", lambda cell: cell.seconds, lambda one: summary.growth[one].seconds),
+        ("Tokens a reading, in and out", tokens_of, lambda one: summary.growth[one].tokens),
+    )
+    charts = []
+    for title, value, line in kinds:
+
+        def draw(
+            axes: Any, value: Callable[[Cell], float | None] = value, line: Callable[[str], Line | None] = line
+        ) -> None:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: number(value))
+            for place, one in enumerate(summary.contenders):
+                _draw_costs(axes, summary, one, place, value, line(one))
+
+        charts.append(_chart(title, f"cost-{title}", draw, summary.lengths, shares=False))
+    return charts
+
+
+def key(place: int) -> str:
+    """A small picture of a contender's line, for a legend."""
+
+    def draw(axes: Any) -> None:
+        axes.set_position((0, 0, 1, 1))
+        axes.set_axis_off()
+        style = _line_style(place)
+        axes.plot([0, 2], [0, 0], **{**style, "marker": ""})
+        axes.plot([1], [0], **style)
+
+    return _svg(draw, "key", (0.5, 0.16), layout=None)
+
+
+def _chart(title: str, name: str, draw: Callable[[Any], None], lengths: Sequence[int], *, shares: bool = True) -> Chart:
+    known = [length for length in lengths if length]
+
+    def dress(axes: Any) -> None:
+        draw(axes)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(known, _tick_labels(known))
+        axes.minorticks_off()
+        axes.set_xlabel("tokens in the document")
+        axes.grid(True, axis="y")
+        if shares:
+            axes.set_ylim(-4, 104)
+            axes.set_yticks(range(0, 101, 25))
+            axes.set_ylabel("accuracy, %")
+        if len(known) == 1:
+            axes.set_xlim(known[0] / 2, known[0] * 2)
+
+    values = "from " + (f"{short(known[0])} to {short(known[-1])} tokens" if known else "documents of unknown length")
+    return Chart(title=title, svg=_svg(dress, name, _SIZE), summary=f"{title}, {values}; the numbers are in the table")
+
+
+def _tick_labels(lengths: Sequence[int]) -> list[str]:
+    """Names for the ticks of a logarithmic axis; one too near to the next gets none."""
+    near = 0.09 * math.log(lengths[-1] / lengths[0]) if lengths else 0.0
+    labels: list[str] = []
+    last = math.inf
+    for length in reversed(lengths):
+        fits = last - math.log(length) > near or last == math.inf
+        labels.append(short(length) if fits else "")
+        last = math.log(length) if fits else last
+    return labels[::-1]
+
+
+def _draw_accuracy(axes: Any, cells: Sequence[Cell], place: int) -> None:
+    cells = [cell for cell in cells if cell.length]
+    lengths = [cell.length for cell in cells]
+    band = [100 * cell.interval.low for cell in cells], [100 * cell.interval.high for cell in cells]
+    axes.fill_between(lengths, *band, color=COLOURS[place % len(COLOURS)], alpha=0.13, linewidth=0)
+    if len(cells) == 1:
+        axes.vlines(lengths, *band, color=COLOURS[place % len(COLOURS)], linewidth=1)
+    axes.plot(lengths, [100 * cell.mean for cell in cells], **_line_style(place))
+    unfit = [cell.length for cell in cells if cell.too_long]
+    axes.plot(unfit, [0] * len(unfit), "x", color=COLOURS[place % len(COLOURS)], markersize=7)
+
+
+def _draw_means(axes: Any, summary: Summary) -> None:
+    for place, one in enumerate(summary.contenders):
+        points = [(length, summary.means[length, one][0]) for length in summary.lengths if (length, one) in summary.means]
+        points = [(length, 100 * mean) for length, mean in points if length]
+        axes.plot([x for x, _ in points], [y for _, y in points], **_line_style(place))
+
+
+def _draw_costs(
+    axes: Any, summary: Summary, one: str, place: int, value: Callable[[Cell], float | None], line: Line | None
+) -> None:
+    points = []
+    for length in summary.lengths:
+        values = [value(cell) for cell in summary.cells.values() if (cell.length, cell.contender) == (length, one)]
+        known = [one for one in values if one]
+        if length and known:
+            points.append((length, sum(known) / len(known)))
+    style = _line_style(place)
+    axes.plot([x for x, _ in points], [y for _, y in points], **{**style, "linestyle": "none"})
+    if line is not None and points:
+        lengths = [points[0][0] * (points[-1][0] / points[0][0]) ** (step / 40) for step in range(41)]
+        fitted = [(x, y) for x in lengths if (y := line.intercept + line.slope * x) > 0]
+        axes.plot([x for x, _ in fitted], [y for _, y in fitted], **{**style, "marker": "", "linewidth": 1})
+
+
+def _line_style(place: int) -> dict[str, Any]:
+    which = place % len(COLOURS)
+    return {
+        "color": COLOURS[which],
+        "marker": _MARKERS[which],
+        "linestyle": _DASHES[which],
+        "markersize": 4,
+        "linewidth": 1.4,
+        "clip_on": False,
+    }
+
+
+def _svg(
+    draw: Callable[[Any], None],
+    name: str,
+    size: tuple[float, float],
+    layout: Literal["constrained"] | None = "constrained",
+) -> str:
+    """Markup without fixed size, ids of its own kind, colours of ink or dates."""
+    with rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=size, layout=layout)
+        draw(figure.add_subplot())
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+    return svg.replace(_INK, "currentColor").strip()

@@ -1,0 +1,113 @@
+"""What a report is made from: one pass over the records of some runs. Turns are looked at and let go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memagent.errors import ConfigError
+from memagent.evaluation.contenders import contenders
+from memagent.evaluation.diagnosis import diagnose
+from memagent.evaluation.records import Record
+from memagent.evaluation.runs import Run
+from memagent.evaluation.summary import Row, Summary, row_of, summarize
+from memagent.evaluation.tally import Tally
+from memagent.scoring import SCORERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One run of a report: its contender, and how many records it has by now."""
+
+    run: Run
+    contender: str
+    records: int
+
+    @property
+    def state(self) -> str:
+        """ "finished", or how far it is."""
+        whole = self.run.finished and self.records >= self.run.expected
+        return "finished" if whole else f"unfinished: {self.records:,} of {self.run.expected:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a reading can be found again."""
+
+    run: int
+    place: int
+    size: int
+    sample: str
+    attempt: int
+    keeps_memory: bool
+    row: Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Everything a report says, but for single readings. `tallies` are by (contender, task); task "" is all of them."""
+
+    scorer: str
+    parts: tuple[Part, ...]
+    summary: Summary
+    tallies: Mapping[tuple[str, str], Tally]
+    places: tuple[Place, ...]
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        return self.summary.contenders
+
+
+def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
+    """Reads the runs once. Raises ConfigError or TaskError, naming file and line, for what is no run of this version."""
+    if scorer not in SCORERS:
+        raise ConfigError(f"there is no scorer {scorer!r}: choose one of {', '.join(SCORERS)}")
+    if len({Path(folder).resolve() for folder in folders}) < len(folders):
+        raise ConfigError("the same run is given twice: name each folder once")
+    runs = [Run.open(folder) for folder in folders]
+    names = contenders(runs)
+    tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
+    places: list[Place] = []
+    parts: list[Part] = []
+    for number, (run, name) in enumerate(zip(runs, names, strict=True)):
+        before = len(places)
+        for placed in run.records():
+            record = placed.record
+            score = _score(record, scorer)
+            diagnosis = diagnose(record)
+            tallies[name, ""].add(diagnosis, score)
+            tallies[name, record.task].add(diagnosis, score)
+            places.append(
+                Place(
+                    run=number,
+                    place=placed.place,
+                    size=placed.size,
+                    sample=record.sample,
+                    attempt=record.attempt,
+                    keeps_memory=diagnosis.updates and record.shown is None,
+                    row=row_of(record, name, score),
+                )
+            )
+        parts.append(Part(run=run, contender=name, records=len(places) - before))
+    if not places:
+        raise ConfigError(
+            f"nothing to report: there is no finished reading in {', '.join(str(run.folder) for run in runs)}"
+        )
+    return Findings(
+        scorer=scorer,
+        parts=tuple(parts),
+        summary=summarize([place.row for place in places], list(dict.fromkeys(names))),
+        tallies=dict(tallies),
+        places=tuple(places),
+    )
+
+
+def _score(record: Record, scorer: str) -> float:
+    """As recorded; a scorer that is newer than the record scores now. A reading that failed has 0."""
+    if record.status == "failed":
+        return 0.0
+    if scorer in record.scores:
+        return record.scores[scorer]
+    return SCORERS[scorer](record.answer, record.answers, record.mode)

@@ -1,0 +1,76 @@
+"""The HTML page: templates filled. What comes from outside is cleaned and escaped at one place, for every template."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from memagent import __version__
+from memagent.evaluation.diagnosis import VERDICTS
+from memagent.evaluation.report import numbers
+from memagent.evaluation.report.charts import accuracy_charts, cost_charts, key
+from memagent.evaluation.report.findings import Findings
+from memagent.evaluation.report.readings import Gap, ReadingView
+from memagent.evaluation.report.text import clean
+from memagent.evaluation.summary import DEPTHS
+from memagent.evaluation.tally import STEPS
+
+GENERATOR = '<meta name="generator" content="memagent'
+_HERE = Path(__file__).parent
+
+
+def html_page(findings: Findings, title: str, views: Sequence[ReadingView]) -> str:
+    """One HTML file that needs no other, and asks for none. The same findings give the same bytes."""
+    script = (_HERE / "script.js").read_text(encoding="utf-8")
+    summary = findings.summary
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            version=__version__,
+            style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            findings=findings,
+            summary=summary,
+            keys=[Markup(key(place)) for place in range(len(summary.contenders))],
+            accuracy=accuracy_charts(summary),
+            costs=cost_charts(summary) if any(summary.lengths) else [],
+            views=views,
+            verdicts=VERDICTS,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        finalize=_cleaned,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        {
+            name: getattr(numbers, name)
+            for name in ("percent", "percents", "signed", "signed_interval", "number", "tokens", "short")
+        }
+    )
+    environment.globals.update(DEPTHS=DEPTHS, STEPS=STEPS)
+    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    environment.filters["is_gap"] = lambda turn: isinstance(turn, Gap)
+    return environment
+
+
+def _cleaned(value: Any) -> Any:
+    """Every expression of every template goes through here; escaping comes after it."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,0 +1,182 @@
+"""A single reading, prepared for looking at it turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from memagent.core.types import Span
+from memagent.evaluation.diagnosis import VERDICTS, Diagnosis, diagnose
+from memagent.evaluation.records import Record, RecordedTurn
+from memagent.evaluation.report.text import Piece, excerpt, merged, word_diff
+from memagent.evaluation.summary import Row
+from memagent.tasks.samples import Fact, Sample
+
+_TURNS = 24  # turns of one reading that are shown, at most
+_PASSAGES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A fact that came into the memory in a turn, or left it. `kind`: "kept", "kept again" or "lost"."""
+
+    kind: str
+    fact: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTurn:
+    """A turn: what it showed (facts by number from 1, text if the document is at hand), and the memory as a diff."""
+
+    turn: RecordedTurn
+    facts: tuple[int, ...]
+    events: tuple[Event, ...]
+    diff: tuple[Piece, ...]
+    text: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Turns that are not shown; `changes` of them changed the memory."""
+
+    turns: int
+    changes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something on the strip that stands for the document, at `left` per cent of it.
+
+    `kind`: change, shown, fact, kept or lost. `fact` is the number of a fact, from 1; 0: of none.
+    """
+
+    kind: str
+    fact: int
+    left: float
+    width: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingView:
+    """A reading as the report shows it. `missing` says why there is no text of the document, if there is none."""
+
+    record: Record
+    row: Row
+    diagnosis: Diagnosis
+    verdict: str
+    marks: tuple[Mark, ...]
+    turns: tuple[ShownTurn | Gap, ...]
+    passages: tuple[tuple[Span, tuple[Piece, ...]], ...]
+    more_passages: int
+    missing: str | None
+
+    @property
+    def right(self) -> bool:
+        return self.row.score == 1
+
+
+def view(record: Record, row: Row, sample: Sample | None, missing: str | None) -> ReadingView:
+    """Prepares a reading. Without its sample the memory is shown, but no text of the document."""
+    diagnosis = diagnose(record)
+    needed = [trace.fact for trace in diagnosis.traces]
+    passages = record.shown or ()
+    return ReadingView(
+        record=record,
+        row=row,
+        diagnosis=diagnosis,
+        verdict="" if row.score == 1 else VERDICTS[diagnosis.verdict],
+        marks=tuple(_strip(record, diagnosis)),
+        turns=tuple(_turns(record, diagnosis, sample)),
+        passages=tuple((span, _text(sample, span, needed)) for span in passages[:_PASSAGES]),
+        more_passages=max(0, len(passages) - _PASSAGES),
+        missing=missing,
+    )
+
+
+def _text(sample: Sample | None, span: Span, needed: list[Fact]) -> tuple[Piece, ...]:
+    return tuple(excerpt(sample.document, span, needed)) if sample is not None else ()
+
+
+def _turns(record: Record, diagnosis: Diagnosis, sample: Sample | None) -> Iterator[ShownTurn | Gap]:
+    """The turns that showed a needed fact, moved one, or changed the memory; what is between them as gaps."""
+    needed = [trace.fact for trace in diagnosis.traces]
+    memory, quiet, changes = "", 0, 0
+    before: dict[int, str] = {}
+    for turn in record.turns:
+        before[turn.number] = memory
+        memory = memory if turn.memory is None else turn.memory
+    chosen = _chosen(record, diagnosis, before)
+    for turn in record.turns:
+        old = before[turn.number]
+        new = old if turn.memory is None else turn.memory
+        if turn.number not in chosen:
+            quiet, changes = quiet + 1, changes + (new != old)
+            continue
+        if quiet:
+            yield Gap(turns=quiet, changes=changes)
+            quiet = changes = 0
+        inside = turn.span is not None and record.shown is None
+        yield ShownTurn(
+            turn=turn,
+            facts=_facts_in(turn, diagnosis) if inside else (),
+            events=tuple(_events(turn.number, diagnosis)),
+            diff=tuple(word_diff(old, new)),
+            text=_text(sample, turn.span, needed) if inside and turn.span is not None else (),
+        )
+    if quiet:
+        yield Gap(turns=quiet, changes=changes)
+
+
+def _chosen(record: Record, diagnosis: Diagnosis, before: dict[int, str]) -> set[int]:
+    """Numbers of the turns to show: first those that matter to a fact, then changes, the earliest first."""
+    ranked: list[tuple[int, int]] = []
+    for turn in record.turns:
+        moved = any(_events(turn.number, diagnosis))
+        showed = record.shown is None and bool(_facts_in(turn, diagnosis))
+        changed = turn.memory is not None and turn.memory != before[turn.number]
+        if moved or showed or changed:
+            ranked.append((0 if moved else 1 if showed else 2, turn.number))
+    return {number for _, number in sorted(ranked)[:_TURNS]}
+
+
+def _facts_in(turn: RecordedTurn, diagnosis: Diagnosis) -> tuple[int, ...]:
+    span = turn.span
+    if span is None:
+        return ()
+    facts = enumerate((trace.fact for trace in diagnosis.traces), 1)
+    return tuple(number for number, fact in facts if span.start < fact.end and fact.start < span.end)
+
+
+def _events(turn: int, diagnosis: Diagnosis) -> Iterator[Event]:
+    for number, trace in enumerate(diagnosis.traces, 1):
+        if turn in trace.gains:
+            yield Event(kind="kept" if turn == trace.gains[0] else "kept again", fact=number)
+        if turn in trace.losses:
+            yield Event(kind="lost", fact=number)
+
+
+def _strip(record: Record, diagnosis: Diagnosis) -> Iterator[Mark]:
+    """The marks of the strip, in per cent of the document."""
+    size = max(1, record.characters)
+    for kind, fact, span, label in _marks(record, diagnosis):
+        left = min(100.0, 100 * span.start / size)
+        width = min(100.0 - left, 100 * len(span) / size)
+        yield Mark(kind=kind, fact=fact, left=round(left, 2), width=round(width, 2), label=label)
+
+
+def _marks(record: Record, diagnosis: Diagnosis) -> Iterator[tuple[str, int, Span, str]]:
+    """Passages shown, changes of the memory, needed facts, and where they were kept and lost."""
+    for span in record.shown or ():
+        yield "shown", 0, span, "shown"
+    places = {} if record.shown is not None else {turn.number: turn.span for turn in record.turns if turn.span is not None}
+    changed = [places[turn.number] for turn in record.turns if turn.memory is not None and turn.number in places]
+    for span in merged(changed):
+        yield "change", 0, span, "the memory changed"
+    for number, trace in enumerate(diagnosis.traces, 1):
+        yield "fact", number, Span(start=trace.fact.start, end=trace.fact.end), f"needed fact {number}"
+        moves = sorted([(turn, "kept") for turn in trace.gains] + [(turn, "lost") for turn in trace.losses])
+        for turn, kind in moves:
+            if turn in places:
+                end = places[turn].end
+                yield kind, number, Span(start=end, end=end), f"fact {number} {kind} in turn {turn + 1}"

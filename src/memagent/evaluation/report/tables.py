@@ -1,0 +1,151 @@
+"""The tables of a report as Markdown, for a page of results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from memagent.evaluation.diagnosis import VERDICTS
+from memagent.evaluation.report.findings import Findings
+from memagent.evaluation.report.numbers import number, percent, percents, signed, signed_interval, tokens
+from memagent.evaluation.report.text import clean
+from memagent.evaluation.statistics import Line
+from memagent.evaluation.summary import Cell
+from memagent.evaluation.tally import STEPS
+
+MARK = "<!-- memagent report -->"
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
+
+
+def markdown(findings: Findings, title: str) -> str:
+    """A page that begins with `MARK`."""
+    parts = (_runs, _accuracy, _differences, _growth, _diagnoses, _wrong)
+    lines = [MARK, "", f"# {_plain(title)}", ""]
+    for part in parts:
+        lines += part(findings)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _runs(findings: Findings) -> Iterator[str]:
+    heads = ("contender", "run", "model", "samples", "attempts", "state")
+    rows = []
+    for part in findings.parts:
+        header = part.run.header
+        samples = header.get("samples", {})
+        which = f"{samples.get('count')} of sha256 {str(samples.get('sha256'))[:12]}"
+        row = (part.contender, part.run.folder.name, header.get("model"), which, header.get("attempts"), part.state)
+        rows.append([_plain(str(value)) for value in row])
+    yield from _table(heads, rows)
+
+
+def _accuracy(findings: Findings) -> Iterator[str]:
+    summary = findings.summary
+    yield f"Accuracy in per cent, scorer `{findings.scorer}` (95 % Wilson interval; samples). Failed readings count as 0."
+    yield ""
+    heads = ["task", "contender", *(f"{tokens(length)} tokens" for length in summary.lengths)]
+    rows = [
+        [_plain(task), _plain(one), *(_cell(summary.cells.get((task, length, one))) for length in summary.lengths)]
+        for task in summary.tasks
+        for one in summary.contenders
+    ]
+    if len(summary.tasks) > 1:
+        for one in summary.contenders:
+            means = (summary.means.get((length, one)) for length in summary.lengths)
+            cells = [f"{percent(mean[0])} ({mean[1]} tasks)" if mean else "" for mean in means]
+            rows.append(["**mean over tasks**", _plain(one), *cells])
+    yield from _table(heads, rows)
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    failed = "; too long" if cell.too_long else f"; {cell.failed} failed" if cell.failed else ""
+    return f"{percent(cell.mean)} ({percents(cell.interval)}; {cell.samples:,}{failed})"
+
+
+def _differences(findings: Findings) -> Iterator[str]:
+    summary = findings.summary
+    if not summary.differences:
+        return
+    first = _plain(summary.contenders[0])
+    yield f"Difference to *{first}* in points, over common samples (95 % bootstrap interval; samples)."
+    yield ""
+    rows = []
+    for task in summary.tasks:
+        for one in summary.contenders[1:]:
+            found = [summary.differences.get((task, length, one)) for length in summary.lengths]
+            if any(found):
+                cells = [f"{signed(d.mean)} ({signed_interval(d.interval)}; {d.n:,})" if d else "" for d in found]
+                rows.append([_plain(task), _plain(one), *cells])
+    yield from _table(["task", "contender", *(f"{tokens(length)} tokens" for length in summary.lengths)], rows)
+
+
+def _growth(findings: Findings) -> Iterator[str]:
+    yield "Growth with the length of the document (least squares over readings that ended with an answer)."
+    yield ""
+    heads = (
+        "contender",
+        "seconds per million tokens",
+        "R²",
+        "tokens in and out per document token",
+        "R²",
+        "readings",
+    )
+    rows = []
+    for one in findings.contenders:
+        growth = findings.summary.growth[one]
+        seconds, through = _line(growth.seconds, 1e6), _line(growth.tokens, 1)
+        rows.append([_plain(one), *seconds, *through, f"{growth.seconds.n:,}" if growth.seconds else ""])
+    yield from _table(heads, rows)
+
+
+def _line(line: Line | None, unit: float) -> tuple[str, str]:
+    return ("", "") if line is None else (number(line.slope * unit), f"{line.r2:.4f}")
+
+
+def _diagnoses(findings: Findings) -> Iterator[str]:
+    yield f"What became of needed facts. Retention is per memory update; after {STEPS} updates is an extrapolation."
+    yield ""
+    heads = (
+        "contender facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {n} updates, %"
+        "|overflow|empty|unchanged|filler, %"
+    )
+    names = heads.format(n=STEPS).replace("contender facts", "contender|facts").split("|")
+    rows = []
+    for one in findings.contenders:
+        tally = findings.tallies[one, ""]
+        kept = tally.retention
+        step = f"{percent(kept.p, 2)} ({percent(kept.interval.low, 2)}–{percent(kept.interval.high, 2)})" if kept else ""
+        rows.append(
+            [
+                _plain(one),
+                *(f"{tally.facts:,}", percent(tally.coverage), str(tally.missed), str(tally.cut), str(tally.drifted)),
+                *(step, f"{kept.steps:,}" if kept else ""),
+                f"{percent(kept.far)} ({percents(kept.far_interval)})" if kept else "",
+                *(str(tally.overflow), str(tally.empty), str(tally.unchanged), percent(tally.filler)),
+            ]
+        )
+    yield from _table(names, rows)
+
+
+def _wrong(findings: Findings) -> Iterator[str]:
+    yield "Answers that are not fully right, by the earliest stage at which a needed fact fell out."
+    yield ""
+    rows = []
+    for one in findings.contenders:
+        wrong = findings.tallies[one, ""].wrong
+        rows.append([_plain(one), *(str(wrong[verdict]) for verdict in VERDICTS), str(wrong.total())])
+    yield from _table(["contender", *VERDICTS.values(), "together"], rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def _plain(text: str) -> str:
+    """Text that is not ours, on one line, without what Markdown would act on."""
+    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))
