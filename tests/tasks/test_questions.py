@@ -68,7 +68,11 @@ def test_lines_with_gold_titles_and_gold_places_load_alike(tmp_path: Path) -> No
 
 
 def test_musique_takes_values_from_its_steps_and_answers_from_aliases(tmp_path: Path) -> None:
-    lines = [musique(), musique(id="u", answerable=False), musique(id="e", answer="The", answer_aliases=[])]
+    lines = [
+        musique(),
+        musique(id="u", answerable=False, paragraphs=musique()["paragraphs"][2:]),
+        musique(id="e", answer="The", answer_aliases=[]),
+    ]
     given = load_questions(write(tmp_path / "musique.jsonl", lines, lines=True))
     (question,) = given.questions
     assert question.answers == ("Isle of Um", "Um Island")

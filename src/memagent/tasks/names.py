@@ -11,6 +11,7 @@ Kind: TypeAlias = Literal["person", "town", "country", "company", "work"]
 
 _ONSETS = "b br c ch cl d dr f g gr h j k l m n p pl pr r s sh st t th tr v w z".split()
 _VOWELS = "a e i o u a e i o ai ea oa".split()
+_SYLLABLES = [onset + vowel for onset in _ONSETS for vowel in _VOWELS]
 _CODAS = "l m n r s t th nd rn ld sk v x".split()
 _ENDINGS: dict[Kind, tuple[str, ...]] = {
     "person": ("",),
@@ -26,7 +27,7 @@ _WORKS = "Letters Ballads Voyage Orchard Winter Garden Lantern Harvest Mirror Te
 def coined(rng: random.Random, split: Split, ending: str = "") -> str:
     """A capitalised word of two or three syllables and the ending, that belongs to `split`."""
     while True:
-        syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]
+        syllables = rng.choices(_SYLLABLES, k=rng.choice((2, 2, 3)))
         word = "".join(syllables) + (rng.choice(_CODAS) if not ending or ending[0] in "aeiou" else "n") + ending
         if split_of(word) == split:
             return word.capitalize()

@@ -116,8 +116,9 @@ class PassageCounts:
         self._passages = passages
         self._tokenizer = tokenizer
         self._heading = heading
-        self._frame = self.heading(1)
-        self._frame_tokens = tokenizer.count(self._frame)
+        self._frame = "\n\n" + self.heading(1)
+        self._frame_tokens = tokenizer.count(f"x{self._frame}")
+        self._heading_tokens = tokenizer.count(f"x{self._frame}x")
         self._tokens = array("I", bytes(4 * len(passages)))
         self._extra: list[int] = [0, 0]
 
@@ -133,15 +134,14 @@ class PassageCounts:
 
     def measure(self, span: Span) -> int:
         """Tokens of a piece of the passages' text with the heading of the first place."""
-        frame = "\n\n" + self._frame
         block = self._passages.text[span.start : span.end]
-        return self._tokenizer.count(f"x{frame}{block}{frame}") - self._tokenizer.count(f"x{frame}")
+        return self._tokenizer.count(f"x{self._frame}{block}{self._frame}") - self._frame_tokens
 
     def extra(self, slot: int) -> int:
         """By how many tokens the heading of a place is longer than that of the first."""
         while len(self._extra) <= slot:
             here = self._tokenizer.count(f"x{self.heading(len(self._extra))}x")
-            self._extra.append(here - self._tokenizer.count(f"x\n\n{self._frame}x"))
+            self._extra.append(here - self._heading_tokens)
         return self._extra[slot]
 
 

@@ -139,7 +139,7 @@ class MultihopQuestion(_Record):
                 raise ValueError(f"{name} names {missing[0]!r}, which is no title of the context")
         if wrong := [place for place in self.gold_idx if not 0 <= place < len(self.passages())]:
             raise ValueError(f"gold_idx has {wrong[0]}, but there are {len(self.passages())} passages")
-        if not self.gold():
+        if self.answerable and not self.gold():
             raise ValueError("no passage is marked as needed: supporting_facts, gold_titles, gold_idx or is_supporting")
         return self
 
