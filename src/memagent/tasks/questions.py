@@ -70,7 +70,7 @@ class QuestionSet:
 
     @property
     def bases(self) -> list[str]:
-        """All texts that documents made of this set refer to so far: with synthetic articles behind it, it is another one."""
+        """All texts that documents of this set refer to so far: with synthetic articles behind it, it is another one."""
         return self.passages.texts
 
     def require(self, task: str, form: Form, description: str) -> None:
