@@ -8,6 +8,7 @@ loop an exception would strand the other tasks, so there its tasks are cancelled
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,7 @@ def leave() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
+    gc.collect()  # worker processes had semaphores: their destructors give them back
     os._exit(EXIT_CODE)
 
 

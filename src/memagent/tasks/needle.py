@@ -16,8 +16,9 @@ from typing import Any, Literal, TypeAlias
 from memagent.errors import TaskError
 from memagent.tasks.fitting import Planned, fit
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.keys import KeyKind, distinct, distinct_keys, distinct_values, is_new, make_key, make_value, relative
+from memagent.tasks.keys import KeyKind, distinct, distinct_keys, distinct_values, make_key, make_value, relative
 from memagent.tasks.lines import generated_haystack, noise_haystack
+from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 from memagent.tasks.wording import NOUNS, STATEMENTS, ValueKind, Wording, ask, state
@@ -75,6 +76,8 @@ def make_needle(
     depths = [depth] * len(facts) if depth is not None else draw_depths(rng, len(facts), options.haystack)
     haystack, start = _hay(rng, materials, request, options, asked)
     document, planted, have = fit(haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
+    if options.haystack == "needle":
+        document = Rope([str(document)])  # this haystack is no other sample's
     answers = tuple(value for key, value in told if key in asked)
     meta: dict[str, Any] = {
         "haystack": options.haystack,
@@ -138,9 +141,7 @@ def _hay(
         return noise_haystack(materials.wording.noise), 0
 
     def line() -> str:
-        key = make_key(rng, options.key, materials.words)
-        while not is_new(key, asked):
-            key = make_key(rng, options.key, materials.words)
+        (key,) = distinct(1, partial(make_key, rng, options.key, materials.words), asked)
         return materials.wording.state(options.value, key, make_value(rng, options.value, materials.words))
 
     return generated_haystack(line, materials.tokenizer, request.tokens), 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import TimeoutError as MultiprocessingTimeout
+from multiprocessing import active_children, get_context
+from multiprocessing.pool import IMapIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from memagent.tasks.words import Split, load_words, shipped_words
 
 # Above this many tokens in a file, documents share their text in a file beside it.
 SHARED_TOKENS = 4_000_000
+# Seconds without a result after which it is looked whether the other processes still live.
+_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +117,21 @@ def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[tuple[str,
     numbers = range(len(maker.requests))
     if workers <= 1:
         return map(maker.line, numbers)
-    context = get_context("spawn")
-    pool = stack.enter_context(ProcessPoolExecutor(workers, context, initializer=_enter, initargs=(maker,)))
-    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-    return pool.map(_line, numbers, chunksize=max(1, min(16, len(numbers) // (4 * workers))))
+    pool = stack.enter_context(get_context("spawn").Pool(workers, _enter, (maker,)))
+    return _in_order(pool.imap(_line, numbers))
+
+
+def _in_order(results: IMapIterator[tuple[str, Shared | None]]) -> Iterator[tuple[str, Shared | None]]:
+    """The results of a pool. Raises TaskError if one of its processes died: the pool itself would wait for ever."""
+    processes = {child.pid for child in active_children()}
+    while True:
+        try:
+            yield results.next(timeout=_PATIENCE)
+        except StopIteration:
+            return
+        except MultiprocessingTimeout:
+            if {child.pid for child in active_children()} != processes:
+                raise TaskError("a process that made samples died, perhaps of too little memory: use fewer --workers") from None
 
 
 class _Maker:
@@ -168,6 +183,7 @@ _worker: list[_Maker] = []
 
 
 def _enter(maker: _Maker) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes the file
     _worker[:] = [maker]
 
 
