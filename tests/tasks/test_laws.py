@@ -12,7 +12,7 @@ from memagent.scoring import strict
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials
-from memagent.tasks.words import shipped_words
+from memagent.tasks.words import Words, shipped_words
 from tests.tasks.made import TASKS, TOKENIZERS, lengths, materials, sample, tokenizer
 
 
@@ -93,3 +93,15 @@ def test_no_training_word_comes_into_an_evaluation_sample(task: str) -> None:
 def test_too_few_tokens_are_refused_with_both_numbers(task: str) -> None:
     with pytest.raises(TaskError, match=r"20 tokens.* need.* \d\d"):
         sample(task, 20, using=materials("bytes"))
+
+
+FEW = Words(tuple(f"old{letter}" for letter in "abcdefghijklmnop"), tuple(f"hat{letter}" for letter in "abcdefghijklmnop"))
+
+
+@pytest.mark.parametrize("text", ["It rained.", "雨が降っていた。猫は家にいた。\n" * 9, "no end no border " * 50])
+@pytest.mark.parametrize("task", TASKS)
+def test_any_text_and_few_words_do(task: str, text: str) -> None:
+    using = Materials(tokenizer=tokenizer("bytes"), haystack=Haystack([text]), words=FEW)
+    for tokens in (4000, 40_000):
+        one = sample(task, tokens, using=using)
+        assert tokens * 0.99 <= len(str(one.document).encode()) <= tokens

@@ -25,7 +25,8 @@ _AROUND = 64  # characters on each side of a join that can change how it is cut 
 
 
 class Haystack:
-    """Texts joined to one base text, which is thought of as endless: after its end it begins again.
+    """Texts joined to one base text, which is thought of as endless: after its end it begins again. Short texts are
+    repeated, so that a long document is not made of thousands of pieces.
 
     `borders` are the offsets at which a sentence (with lines=True: a line) may be inserted, 0 first; `joint` is what
     separates an inserted one from what follows.
@@ -35,7 +36,8 @@ class Haystack:
         kept = [text.strip() + ("\n" if lines else "\n\n") for text in texts if text.strip()]
         if not kept:
             raise TaskError("a haystack needs at least one text that is not empty")
-        self.text = "".join(kept)
+        text = "".join(kept)
+        self.text = text * max(1, _BLOCK_CHARS // len(text))
         self.joint = "\n" if lines else " "
         ends = (_LINE_END if lines else _SENTENCE_END).finditer(self.text)
         self.borders = array("Q", [0, *(match.end() for match in ends if match.end() < len(self.text))])

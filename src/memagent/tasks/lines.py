@@ -8,7 +8,6 @@ from functools import cache
 from memagent.core.types import Tokenizer
 from memagent.tasks.haystack import Haystack
 
-_NOISE_LINES = 2048
 _PROBE = 1024  # lines from which the length of all is estimated
 _SPARE = 1.03
 
@@ -16,7 +15,7 @@ _SPARE = 1.03
 @cache
 def noise_haystack(noise: str) -> Haystack:
     """A line of stock sentences, repeated for ever. (The same value for the same noise: its tokens are counted once.)"""
-    return Haystack([f"{noise}\n" * _NOISE_LINES], lines=True)
+    return Haystack([noise], lines=True)
 
 
 def generated_haystack(line: Callable[[], str], tokenizer: Tokenizer, tokens: int) -> Haystack:
