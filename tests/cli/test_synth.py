@@ -167,3 +167,16 @@ def test_a_sample_says_what_it_was_made_with(memagent, tmp_path):
     values = json.loads((tmp_path / "s.jsonl").read_text())
     assert values["meta"]["values"] == 3
     assert sum(fact["needed"] for fact in values["facts"]) == 1
+
+
+def test_tasks_with_lengths_of_their_own_take_one_length(memagent, tmp_path):
+    contract = "This agreement is made by Alder Ltd and Birch Ltd on 3 May 2011. " * 20
+    labels = [{"category": "Agreement Date", "clauses": ["3 May 2011"], "answer": "5/3/11"}]
+    (tmp_path / "c.jsonl").write_text(json.dumps({"name": "A", "text": contract, "labels": labels}))
+    command = ["synth", "cuad", "--questions", tmp_path / "c.jsonl", "--samples", 1, "-o", tmp_path / "s.jsonl"]
+    twice = memagent(*command, "--tokens", 1000, "--tokens", 2000)
+    assert twice.code == 2
+    assert "one --tokens only" in " ".join(twice.err.split())
+    assert memagent(*command).code == 0
+    [sample] = SampleFile.open(tmp_path / "s.jsonl")
+    assert str(sample.document).strip() == contract.strip()

@@ -91,11 +91,6 @@ class Passages:
             self._grown[split, extra] = Passages(made, before=self)
         return self._grown[split, extra]
 
-    @property
-    def texts(self) -> list[str]:
-        """The text of these passages, and the texts with synthetic articles behind it that were made."""
-        return [self.text, *(more.text for more in self._grown.values())]
-
     def holding(self, texts: Sequence[str]) -> set[int]:
         """The numbers of the passages in which one of the texts stands as whole words, in capitals or not."""
         self._lower = self._lower or _lower(self.text)

@@ -63,16 +63,6 @@ class QuestionSet:
     passages: Passages
     notes: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def base(self) -> str:
-        """The text of all passages, which documents share."""
-        return self.passages.text
-
-    @property
-    def bases(self) -> list[str]:
-        """All texts that documents of this set refer to so far: with synthetic articles behind it, it is another one."""
-        return self.passages.texts
-
     def require(self, task: str, form: Form, description: str) -> None:
         """Raises TaskError if the set has another form than a task can use."""
         if self.form != form:

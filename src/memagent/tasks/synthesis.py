@@ -12,7 +12,7 @@ from multiprocessing import TimeoutError as MultiprocessingTimeout
 from multiprocessing import active_children, get_context
 from multiprocessing.pool import IMapIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
@@ -30,6 +30,9 @@ from memagent.tasks.words import Split, load_words, shipped_words
 SHARED_TOKENS = 4_000_000
 # Seconds without a result after which it is looked whether the other processes still live.
 _PATIENCE = 5.0
+
+# A sample's id, its line, and the shared text that the line refers to.
+Line: TypeAlias = tuple[str, str, Shared | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,11 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
     with ExitStack() as stack:
         stream = stack.enter_context(atomic_file(path))
         bases: set[str] = set()
-        for count, (line, base) in enumerate(_lines(stack, maker, workers), 1):
+        ids: set[str] = set()
+        for count, (id, line, base) in enumerate(_lines(stack, maker, workers), 1):
+            if id in ids:
+                raise TaskError(f"two samples are {id}: this task has lengths of its own, so ask for one --tokens only")
+            ids.add(id)
             if base is not None and base.file not in bases:
                 # Entered after the sample file's, so that it appears before: a sample file never lacks its texts.
                 stack.enter_context(atomic_file(path.parent / base.file)).write(maker.text(count - 1, base))
@@ -113,7 +120,7 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
     return count
 
 
-def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[tuple[str, Shared | None]]:
+def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[Line]:
     numbers = range(len(maker.requests))
     if workers <= 1:
         return map(maker.line, numbers)
@@ -121,7 +128,7 @@ def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[tuple[str,
     return _in_order(pool.imap(_line, numbers))
 
 
-def _in_order(results: IMapIterator[tuple[str, Shared | None]]) -> Iterator[tuple[str, Shared | None]]:
+def _in_order(results: IMapIterator[Line]) -> Iterator[Line]:
     """The results of a pool. Raises TaskError if one of its processes died: the pool itself would wait for ever."""
     processes = {child.pid for child in active_children()}
     while True:
@@ -152,10 +159,10 @@ class _Maker:
             self._materials = gather(self.recipe)
         return make(self.recipe, self._materials, *self.requests[number])
 
-    def line(self, number: int) -> tuple[str, Shared | None]:
+    def line(self, number: int) -> Line:
         sample = self.sample(number)
         shared = self._shared(sample) if self._is_shared(sample) else None
-        return sample_line(sample, shared), shared
+        return sample.id, sample_line(sample, shared), shared
 
     def text(self, number: int, shared: Shared) -> str:
         """The base text of a shared file that the line of this number refers to."""
@@ -169,7 +176,8 @@ class _Maker:
             return False
         if self.recipe.shared is not None:
             return self.recipe.shared
-        return sum(request.tokens for _, request in self.requests) > SHARED_TOKENS
+        asked = sum(request.tokens for _, request in self.requests)
+        return max(asked, sample.tokens * len(self.requests)) > SHARED_TOKENS  # some tasks have lengths of their own
 
     def _shared(self, sample: Sample) -> Shared:
         base = sample.document.base
@@ -187,5 +195,5 @@ def _enter(maker: _Maker) -> None:
     _worker[:] = [maker]
 
 
-def _line(number: int) -> tuple[str, Shared | None]:
+def _line(number: int) -> Line:
     return _worker[0].line(number)
