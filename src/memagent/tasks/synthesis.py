@@ -150,6 +150,7 @@ class _Maker:
         self.requests = list(recipe.requests())
         self._materials: Materials | None = None
         self._bases: dict[int, tuple[str, Shared]] = {}
+        self._large: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_materials": None, "_bases": {}}
@@ -174,10 +175,12 @@ class _Maker:
     def _is_shared(self, sample: Sample) -> bool:
         if not any(isinstance(piece, Span) for piece in sample.document.pieces):
             return False
-        if self.recipe.shared is not None:
-            return self.recipe.shared
-        asked = sum(request.tokens for _, request in self.requests)
-        return max(asked, sample.tokens * len(self.requests)) > SHARED_TOKENS  # some tasks have lengths of their own
+        if self._large is None:
+            # Some tasks have lengths of their own. The first sample stands for all, in every process.
+            first = self.sample(0)
+            asked = sum(request.tokens for _, request in self.requests)
+            self._large = max(asked, first.tokens * len(self.requests)) > SHARED_TOKENS
+        return self._large if self.recipe.shared is None else self.recipe.shared
 
     def _shared(self, sample: Sample) -> Shared:
         base = sample.document.base
