@@ -180,7 +180,9 @@ def _fit_size(build: Callable[[int], str], tokenizer: Tokenizer, tokens: int, le
     for _ in range(_TRIES):
         if best[2] >= tokens * SHARE or high - low < 2:
             break
-        size = min(max(low + 1, best[0] + int((tokens * _AIM - best[2]) / rate)), high - 1)
+        # Entries get longer as the list does: sixteen times the known length is as far as a guess is good.
+        size = min(best[0] + int((tokens * _AIM - best[2]) / rate), 16 * (low + probe), high - 1)
+        size = max(low + 1, size)
         text = build(size)
         have = tokenizer.count(text)
         if have <= tokens:
