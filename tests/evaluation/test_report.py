@@ -273,6 +273,13 @@ def test_a_single_run_of_a_single_task_is_a_report_too(tmp_path):
     assert "needs answers at two lengths" in page
 
 
+def test_a_run_that_has_just_begun_is_shown_as_that(runs, tmp_path):
+    new = write_run(tmp_path / "new", [], reader="truncate", count=48, finished=False)
+    findings = gather([*runs, new])
+    assert "unfinished: 0 of 48" in html_page(findings, "T", [])
+    assert "unfinished: 0 of 48" in markdown(findings, "T")
+
+
 def test_word_diffs():
     pieces = word_diff("amber 12\nthe old line", "amber 13\nthe old line, longer")
     assert [piece for piece in pieces if piece.kind != "same"] == [

@@ -206,5 +206,8 @@ def _found(words: list[str], folded: str) -> bool:
 
 def _joined(text: str, place: int) -> bool:
     """Whether the characters around a place are of one word. Scripts without capitals have no spaces to go by either."""
-    pair = text[max(0, place - 1) : place + 1]
-    return 0 < place < len(text) and all(char.isdigit() or char.upper() != char.lower() for char in pair)
+    return 0 < place < len(text) and _in_word(text[place - 1]) and _in_word(text[place])
+
+
+def _in_word(char: str) -> bool:
+    return char.isdigit() or char.upper() != char.lower()

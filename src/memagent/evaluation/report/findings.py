@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +46,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything a report says, but for single readings. `tallies` are by (contender, task); task "" is all of them."""
+    """Everything a report says, but for single readings. `tallies` are by contender."""
 
     scorer: str
     parts: tuple[Part, ...]
     summary: Summary
-    tallies: Mapping[tuple[str, str], Tally]
+    tallies: Mapping[str, Tally]
     places: tuple[Place, ...]
 
     @property
@@ -68,7 +67,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
         raise ConfigError("the same run is given twice: name each folder once")
     runs = [Run.open(folder) for folder in folders]
     names = contenders(runs)
-    tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
+    tallies = {name: Tally() for name in names}
     places: list[Place] = []
     parts: list[Part] = []
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
@@ -77,8 +76,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
             record = placed.record
             score = _score(record, scorer)
             diagnosis = diagnose(record)
-            tallies[name, ""].add(diagnosis, score)
-            tallies[name, record.task].add(diagnosis, score)
+            tallies[name].add(diagnosis, score)
             places.append(
                 Place(
                     run=number,
@@ -99,7 +97,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
         scorer=scorer,
         parts=tuple(parts),
         summary=summarize([place.row for place in places], list(dict.fromkeys(names))),
-        tallies=dict(tallies),
+        tallies=tallies,
         places=tuple(places),
     )
 

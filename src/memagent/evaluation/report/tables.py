@@ -113,7 +113,7 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
     names = heads.format(n=STEPS).replace("contender facts", "contender|facts").split("|")
     rows = []
     for one in findings.contenders:
-        tally = findings.tallies[one, ""]
+        tally = findings.tallies[one]
         kept = tally.retention
         step = f"{percent(kept.p, 2)} ({percent(kept.interval.low, 2)}–{percent(kept.interval.high, 2)})" if kept else ""
         rows.append(
@@ -133,7 +133,7 @@ def _wrong(findings: Findings) -> Iterator[str]:
     yield ""
     rows = []
     for one in findings.contenders:
-        wrong = findings.tallies[one, ""].wrong
+        wrong = findings.tallies[one].wrong
         rows.append([_plain(one), *(str(wrong[verdict]) for verdict in VERDICTS), str(wrong.total())])
     yield from _table(["contender", *VERDICTS.values(), "together"], rows)
 

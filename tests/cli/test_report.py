@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.evaluation.fakes import make_record, make_sample, write_run, write_samples
+
+
+@pytest.fixture
+def runs(tmp_path):
+    samples = [make_sample(index, tokens=1000, place=0.3) for index in range(4)]
+    file = write_samples(tmp_path / "samples.jsonl", samples)
+    memory = [make_record(sample, fate) for sample, fate in zip(samples, ("kept", "lost", "kept", "missed"), strict=True)]
+    whole = [make_record(sample, "kept", reader="whole") for sample in samples]
+    return [
+        write_run(tmp_path / "memory", memory, file=file),
+        write_run(tmp_path / "whole", whole, reader="whole", file=file),
+    ]
+
+
+def test_a_page_and_tables(memagent, runs, tmp_path):
+    page, tables = tmp_path / "report.html", tmp_path / "report.md"
+    result = memagent("report", *runs, "-o", page, "--markdown", tables, "--title", "Needles")
+    assert (result.code, result.out) == (0, "")
+    assert f"{page}: 8 readings of 2 runs" in result.err
+    assert "<h1>Needles</h1>" in page.read_text()
+    assert page.read_text().count('<details class="reading"') == 4
+    assert "# Needles" in tables.read_text()
+
+
+def test_tables_alone_are_printed(memagent, runs):
+    result = memagent("report", runs[0])
+    assert result.code == 0
+    assert r"| niah\_single\_1 | memory | 50.0 (15.0–85.0; 4) |" in result.out
+    assert result.err == ""
+
+
+def test_one_reading_by_its_sample(memagent, runs, tmp_path):
+    page = tmp_path / "report.html"
+    assert memagent("report", *runs, "-o", page, "--sample", "niah_single_1-1000-1").code == 0
+    assert page.read_text().count('<details class="reading"') == 2
+
+
+def test_a_moved_sample_file(memagent, runs, tmp_path):
+    page = tmp_path / "report.html"
+    moved = (tmp_path / "samples.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    assert memagent("report", *runs, "-o", page).code == 0
+    assert "The text of the document is not shown" in page.read_text()
+    assert memagent("report", *runs, "-o", page, "--samples", moved).code == 0
+    assert "The text of the document is not shown" not in page.read_text()
+
+
+def test_what_is_wrong_is_said_and_nothing_is_written(memagent, runs, tmp_path):
+    page = tmp_path / "report.html"
+    for arguments, message in (
+        ([tmp_path], "there is no run.json in it"),
+        ([*runs, "--scorer", "exact"], "there is no scorer 'exact'"),
+        ([*runs, "--sample", "nobody"], "no reading of a sample 'nobody'"),
+        ([runs[0], runs[0]], "the same run is given twice"),
+        ([*runs, "--markdown", page], "cannot be both the page and the tables"),
+    ):
+        result = memagent("report", *arguments, "-o", page)
+        assert result.code == 2, arguments
+        assert message in " ".join(result.err.split())
+        assert not page.exists()
+
+
+def test_a_record_of_another_version_is_refused(memagent, runs, tmp_path):
+    records = runs[0] / "records.jsonl"
+    records.write_text(records.read_text().replace('"version": 1', '"version": 7', 1))
+    result = memagent("report", *runs, "-o", tmp_path / "report.html")
+    assert result.code == 2
+    assert "records.jsonl, line 1: a record of version 7" in " ".join(result.err.split())
+
+
+def test_records_are_never_overwritten(memagent, runs):
+    before = (runs[0] / "records.jsonl").read_bytes()
+    result = memagent("report", *runs, "-o", runs[0] / "records.jsonl")
+    assert result.code == 2
+    assert "is not a report" in result.err
+    assert (runs[0] / "records.jsonl").read_bytes() == before
