@@ -195,7 +195,7 @@ def test_a_reading_is_shown_turn_by_turn():
     assert (kept.facts, lost.turn.number) == ((1,), kept.turn.number + 1)
     assert Piece("fact", sample.facts[0].text) in kept.text
     assert any(piece.kind == "old" and sample.answers[0] in piece.text for piece in lost.diff)
-    assert [mark.kind for mark in shown.marks if mark.fact] == ["fact", "kept", "lost"]
+    assert [mark.kind for mark in shown.marks if mark.text] == ["fact", "kept", "lost"]
     assert shown.verdict == "a needed fact was kept, then lost"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from memagent.evaluation.diagnosis import Diagnosis, Verdict
 from memagent.evaluation.statistics import Interval, wilson
@@ -80,6 +80,10 @@ class Tally:
             self.regained += len(trace.gains) > 1
             self.held_steps += trace.held
             self.lost_steps += len(trace.losses)
+
+    def __add__(self, other: Tally) -> Tally:
+        """Both counted together."""
+        return Tally(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
     @property
     def retention(self) -> Retention | None:

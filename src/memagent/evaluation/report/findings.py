@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +47,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything a report says, but for single readings. `tallies` are by contender."""
+    """Everything a report says, but for single readings. `tallies` are by contender, `by_task` by (contender, task)."""
 
     scorer: str
     parts: tuple[Part, ...]
     summary: Summary
     tallies: Mapping[str, Tally]
+    by_task: Mapping[tuple[str, str], Tally]
     places: tuple[Place, ...]
 
     @property
@@ -67,7 +69,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
         raise ConfigError("the same run is given twice: name each folder once")
     runs = [Run.open(folder) for folder in folders]
     names = contenders(runs)
-    tallies = {name: Tally() for name in names}
+    by_task: dict[tuple[str, str], Tally] = defaultdict(Tally)
     places: list[Place] = []
     parts: list[Part] = []
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
@@ -76,7 +78,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
             record = placed.record
             score = _score(record, scorer)
             diagnosis = diagnose(record)
-            tallies[name].add(diagnosis, score)
+            by_task[name, record.task].add(diagnosis, score)
             places.append(
                 Place(
                     run=number,
@@ -97,9 +99,14 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
         scorer=scorer,
         parts=tuple(parts),
         summary=summarize([place.row for place in places], list(dict.fromkeys(names))),
-        tallies=tallies,
+        tallies={name: _together(name, by_task) for name in names},
+        by_task=dict(by_task),
         places=tuple(places),
     )
+
+
+def _together(contender: str, by_task: Mapping[tuple[str, str], Tally]) -> Tally:
+    return sum((tally for (name, _), tally in by_task.items() if name == contender), Tally())
 
 
 def _score(record: Record, scorer: str) -> float:

@@ -32,7 +32,7 @@ def number(value: float | None) -> str:
     """Three significant digits, or all of a large number's whole ones: "0.0123", "4.56", "12,345"."""
     if value is None:
         return NONE
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
 
 
 def tokens(length: int) -> str:

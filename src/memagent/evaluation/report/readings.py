@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,14 @@ from memagent.tasks.samples import Fact, Sample
 
 _TURNS = 24  # turns of one reading that are shown, at most
 _PASSAGES = 12
+_NUMBERED = 12  # so many facts still have room for their numbers
+_LABELS = {
+    "shown": "shown",
+    "change": "the memory changed",
+    "fact": "needed fact {}",
+    "kept": "fact {} kept",
+    "lost": "fact {} lost",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +56,11 @@ class Gap:
 class Mark:
     """Something on the strip that stands for the document, at `left` per cent of it.
 
-    `kind`: change, shown, fact, kept or lost. `fact` is the number of a fact, from 1; 0: of none.
+    `kind`: change, shown, fact, kept or lost. `text` has the numbers of the facts, `label` says it in words.
     """
 
     kind: str
-    fact: int
+    text: str
     left: float
     width: float
     label: str
@@ -157,26 +166,31 @@ def _events(turn: int, diagnosis: Diagnosis) -> Iterator[Event]:
 
 
 def _strip(record: Record, diagnosis: Diagnosis) -> Iterator[Mark]:
-    """The marks of the strip, in per cent of the document."""
+    """The marks of the strip, in per cent of the document. Facts are numbered unless they are too many to be told apart."""
     size = max(1, record.characters)
-    for kind, fact, span, label in _marks(record, diagnosis):
+    numbered = len(diagnosis.traces) <= _NUMBERED
+    for kind, facts, span in _marks(record, diagnosis):
         left = min(100.0, 100 * span.start / size)
         width = min(100.0 - left, 100 * len(span) / size)
-        yield Mark(kind=kind, fact=fact, left=round(left, 2), width=round(width, 2), label=label)
+        names = ", ".join(map(str, facts))
+        label = _LABELS[kind].format(names)
+        yield Mark(kind=kind, text=names if numbered else "", left=round(left, 2), width=round(width, 2), label=label)
 
 
-def _marks(record: Record, diagnosis: Diagnosis) -> Iterator[tuple[str, int, Span, str]]:
-    """Passages shown, changes of the memory, needed facts, and where they were kept and lost."""
+def _marks(record: Record, diagnosis: Diagnosis) -> Iterator[tuple[str, list[int], Span]]:
+    """Passages shown, changes of the memory, needed facts, and where they were kept and lost, with the facts' numbers."""
     for span in record.shown or ():
-        yield "shown", 0, span, "shown"
+        yield "shown", [], span
     places = {} if record.shown is not None else {turn.number: turn.span for turn in record.turns if turn.span is not None}
     changed = [places[turn.number] for turn in record.turns if turn.memory is not None and turn.number in places]
     for span in merged(changed):
-        yield "change", 0, span, "the memory changed"
+        yield "change", [], span
+    moves: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, trace in enumerate(diagnosis.traces, 1):
-        yield "fact", number, Span(start=trace.fact.start, end=trace.fact.end), f"needed fact {number}"
-        moves = sorted([(turn, "kept") for turn in trace.gains] + [(turn, "lost") for turn in trace.losses])
-        for turn, kind in moves:
-            if turn in places:
-                end = places[turn].end
-                yield kind, number, Span(start=end, end=end), f"fact {number} {kind} in turn {turn + 1}"
+        yield "fact", [number], Span(start=trace.fact.start, end=trace.fact.end)
+        for kind, turns in (("kept", trace.gains), ("lost", trace.losses)):
+            for turn in turns:
+                moves[turn, kind].append(number)
+    for turn, kind in sorted(moves):
+        if turn in places:
+            yield kind, moves[turn, kind], Span(start=places[turn].end, end=places[turn].end)
