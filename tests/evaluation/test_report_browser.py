@@ -157,7 +157,7 @@ def test_a_reading_opens_and_shows_what_changed(page):
     assert any(re.search(r"\d{7}", one.text) for one in visible(page, "del")), "the value that was lost"
     assert [one.text for one in visible(page, ".badge.lost")] == ["lost: fact 1"]
     assert any("The access code for amber-falcon-1 is" in one.text for one in visible(page, "mark"))
-    places = [mark.rect["x"] for mark in visible(page, ".strip .fact, .strip .kept, .strip .lost")]
+    places = [mark.rect["x"] + mark.rect["width"] / 2 for mark in visible(page, ".strip .fact, .strip .kept, .strip .lost")]
     assert places == sorted(places)
     assert len(places) == 3
 
