@@ -75,6 +75,9 @@ def test_what_is_no_run_folder_is_refused(tmp_path, folder):
     change(folder, version=9)
     with pytest.raises(ConfigError, match="is of version 9 and this memagent reads version 1"):
         Run.open(folder)
+    change(folder, version=1, samples=None)
+    with pytest.raises(ConfigError, match="is damaged: its samples and attempts are None and 1"):
+        Run.open(folder)
     change(folder, schema="other")
     with pytest.raises(ConfigError, match="does not describe a run"):
         Run.open(folder)
@@ -85,5 +88,5 @@ def test_what_is_no_run_folder_is_refused(tmp_path, folder):
 
 def test_a_folder_without_records_is_refused(folder):
     (folder / "records.jsonl").unlink()
-    with pytest.raises(ConfigError, match=r"has no records\.jsonl"):
+    with pytest.raises(ConfigError, match=r"records\.jsonl cannot be read: No such file"):
         Run.open(folder)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from memagent.errors import ConfigError, TaskError
 from memagent.evaluation.folder import RUN_SCHEMA, RUN_VERSION
@@ -38,8 +38,7 @@ class Run:
         """Raises ConfigError if it is not a run folder that this version can read."""
         folder = Path(folder)
         header = _header(folder)
-        if not (folder / "records.jsonl").is_file():
-            raise ConfigError(f"{folder} has no records.jsonl: it is not the folder of a run of memagent eval")
+        _opened(folder / "records.jsonl").close()
         return cls(folder=folder, header=header)
 
     @property
@@ -60,7 +59,7 @@ class Run:
         path = self.folder / "records.jsonl"
         seen: dict[tuple[str, int], int] = {}
         place = 0
-        with path.open("rb") as lines:
+        with _opened(path) as lines:
             for number, line in enumerate(lines, 1):
                 if not (self.finished or line.endswith(b"\n")):
                     return
@@ -76,9 +75,18 @@ class Run:
     def load(self, place: int, size: int) -> Record:
         """One record again, by the place that `records` gave."""
         path = self.folder / "records.jsonl"
-        with path.open("rb") as file:
+        with _opened(path) as file:
             file.seek(place)
             return _record(file.read(size), path, 0)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}: without its records a run cannot be reported"
+        ) from error
 
 
 def _header(folder: Path) -> Mapping[str, Any]:
@@ -97,6 +105,9 @@ def _header(folder: Path) -> Mapping[str, Any]:
             f"{path} is of version {header.get('version')!r} and this memagent reads version {RUN_VERSION}:"
             " report it with the memagent that wrote it, or run it again"
         )
+    samples, attempts = header.get("samples", {}), header.get("attempts", 1)
+    if not isinstance(samples, dict) or not isinstance(samples.get("count", 0), int) or not isinstance(attempts, int):
+        raise ConfigError(f"{path} is damaged: its samples and attempts are {samples!r} and {attempts!r}")
     return header
 
 

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from memagent import __version__
 from memagent.evaluation.diagnosis import VERDICTS
 from memagent.evaluation.report import numbers
 from memagent.evaluation.report.charts import accuracy_charts, cost_charts, key
@@ -35,7 +35,7 @@ def html_page(findings: Findings, title: str, views: Sequence[ReadingView]) -> s
         .get_template("page.html.j2")
         .render(
             title=title,
-            version=__version__,
+            version=version("memagent"),
             style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -61,7 +61,10 @@ def _check_replaceable(path: Path) -> None:
         raise ConfigError(f"{path} is a folder: give the name of a file in it")
     if not path.exists():
         return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        beginning = file.read(_LOOK)
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            beginning = file.read(_LOOK)
+    except OSError as error:
+        raise ConfigError(f"{path} exists and cannot be read ({error.strerror}): give another name") from error
     if beginning and GENERATOR not in beginning and not beginning.startswith(MARK):
         raise ConfigError(f"{path} exists and is not a report: give another name, or remove it")
