@@ -45,8 +45,8 @@ class Plan:
     """Everything about a reading that does not change while it runs.
 
     `chunks` are the planned chunks, in order; a direct reading has one, the whole document, shown in its only turn. `write`
-    is what the method is about: a reply overwrites the memory. "append" is the baseline that only adds to it; when it is full,
-    its oldest lines go.
+    is what the method is about: a reply overwrites the memory. "append" is the baseline that only adds to it; when it is
+    full, its oldest lines go.
     """
 
     question: str

@@ -10,7 +10,7 @@ from memagent.errors import MissingExtraError
 def best_passages(passages: Iterable[str], question: str, count: int) -> list[int]:
     """Numbers of the `count` best passages, in the order of the document. Of equal ones the earlier are taken.
 
-    Okapi BM25 as Lucene scores it (k1 1.5, b 0.75); lower-cased words of two and more characters, without English stop words.
+    Okapi BM25 as Lucene scores it (k1 1.5, b 0.75); lower-cased words of two and more characters, without stop words.
     Where no word of the question occurs, the first passages are returned.
     """
     try:

@@ -3,10 +3,10 @@
     memory    the protocol: chunk by chunk, the memory is overwritten (arXiv 2507.02259)
     whole     the document in one prompt; it must fit the engine's window
     truncate  the document's head and tail, as much as a memory turn shows, in one prompt
-    retrieve  the passages that match the question best (BM25), in document order, of that size together
+    retrieve  the passages that match the question best (BM25), in document order, together of that size
     refine    chunk by chunk, but replies are appended to the memory; when it is full its oldest lines go
 
-Each becomes a plan of the one protocol, so that drivers, engines, records and resuming are the same for all. "In one prompt"
+Each becomes a plan of the one protocol, so that drivers, engines, records and resuming are the same for all. "One prompt"
 is a direct answer where the model can give one. A model that was only trained to update a memory (the embedded one) is
 shown the text as one chunk instead and answers from the memory it makes of it: anything else it would not understand.
 """
@@ -72,7 +72,7 @@ def prepare(
 
 
 def text_room(settings: Settings, comparison: Comparison) -> int:
-    """Tokens of the document that a one-prompt reader may show: what a turn of the memory reader shows of chunk and memory."""
+    """Tokens of the document that a one-prompt reader may show: what a memory turn shows of chunk and memory."""
     budgets = settings.budgets
     return budgets.chunk + budgets.memory if comparison.direct else budgets.chunk
 

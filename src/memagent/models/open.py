@@ -31,8 +31,8 @@ class Defaults(BaseModel):
     """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
 
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
-    text it is shown (false for one that was only trained to update a memory and answer from it). tokens_per_second: document
-    tokens read per second on the machine the file names, for estimates.
+    text it is shown (false for one that was only trained to update a memory and answer from it). tokens_per_second:
+    document tokens read per second on the machine the file names, for estimates.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -138,7 +138,9 @@ def _in_order(results: IMapIterator[Line]) -> Iterator[Line]:
             return
         except MultiprocessingTimeout:
             if {child.pid for child in active_children()} != processes:
-                raise TaskError("a process that made samples died, perhaps of too little memory: use fewer --workers") from None
+                raise TaskError(
+                    "a process that made samples died, perhaps of too little memory: use fewer --workers"
+                ) from None
 
 
 class _Maker:

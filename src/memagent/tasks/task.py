@@ -67,6 +67,8 @@ class Task(Generic[Options]):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
+            if not where:  # the options are wrong together, and say so themselves
+                raise TaskError(f"task {self.name!r}: {first['msg'].removeprefix('Value error, ')}") from error
             raise TaskError(f"task {self.name!r}, option {where}: {first['msg']}, not {first['input']!r}") from error
 
     def sample(self, materials: Materials, request: Request, options: Options | None = None) -> Sample:

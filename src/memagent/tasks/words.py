@@ -36,10 +36,9 @@ def split_of(word: str) -> Split:
 @cache
 def shipped_words(split: Split) -> Words:
     """The shipped words that belong to `split`, in the order of the lists. Lower case, 3 to 10 ASCII letters."""
-    adjectives, nouns = (
-        tuple(word for word in files("memagent.tasks").joinpath("data", name).read_text("utf-8").split() if split_of(word) == split)
-        for name in ("adjectives.txt", "nouns.txt")
-    )
+    folder = files("memagent.tasks").joinpath("data")
+    lists = (folder.joinpath(name).read_text("utf-8").split() for name in ("adjectives.txt", "nouns.txt"))
+    adjectives, nouns = (tuple(word for word in words if split_of(word) == split) for words in lists)
     return Words(adjectives, nouns)
 
 
@@ -52,7 +51,7 @@ def load_words(path: Path, split: Split) -> Words:
     found = tuple(dict.fromkeys(word for word in lines if split_of(word) == split))
     if len(found) < _FEWEST:
         raise TaskError(
-            f"{path}: {len(found)} different words belong to the split {split!r} (one in five is for evaluation, the others for"
-            f" training), {_FEWEST} are needed: give a longer list, one word a line"
+            f"{path}: {len(found)} different words belong to the split {split!r} (one in five is for evaluation, the"
+            f" others for training), {_FEWEST} are needed: give a longer list, one word a line"
         )
     return Words(found, found)
