@@ -83,10 +83,12 @@ def synthesize(recipe: Recipe, materials: Materials) -> Iterator[Sample]:
 
 
 def make(recipe: Recipe, materials: Materials, name: str, request: Request) -> Sample:
-    """One sample of a recipe; what it was asked for stands in its meta."""
+    """One sample of a recipe. Its meta says the length asked for, unless the task has lengths of its own."""
     task = find(name)
     sample = task.sample(materials, request, task.options(recipe.options))
-    return replace(sample, meta={**sample.meta, "target": request.tokens, "split": recipe.split})
+    fitted = 0.99 * request.tokens <= sample.tokens <= request.tokens
+    target = {"target": request.tokens} if fitted else {}
+    return replace(sample, meta={**sample.meta, **target, "split": recipe.split})
 
 
 def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Callable[[int], None] | None = None) -> int:
