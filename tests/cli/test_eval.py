@@ -109,6 +109,7 @@ def test_every_reader_works_on_a_server(memagent, samples, server, tmp_path, rea
 
 def test_no_key_is_written(memagent, samples, server, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    monkeypatch.setattr("sys.argv", ["memagent", "eval", "--base-url", "http://user:hunter2@host/v1"])
     secret = server.url.replace("http://", "http://user:hunter2@")
     parts = [part if not part.startswith("http") else secret for part in options(server)]
     memagent("eval", samples, "-o", tmp_path / "run", *parts)

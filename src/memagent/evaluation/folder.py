@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -122,7 +124,7 @@ class RunFolder:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Versions and machine, for a run's configuration."""
+    """Versions, machine and command, for a run's configuration."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -130,7 +132,8 @@ def describe_machine() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     machine = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
-    return {"versions": versions, "machine": machine, "started": _now(), "finished": None}
+    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "memagent"), *sys.argv[1:]])
+    return {"versions": versions, "machine": machine, "command": command, "started": _now(), "finished": None}
 
 
 def _now() -> str:
