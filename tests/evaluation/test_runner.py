@@ -197,7 +197,7 @@ def test_other_folders_and_other_versions_are_refused(samples, tmp_path):
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
     run(evaluation, tmp_path / "run")
     file = tmp_path / "run/run.json"
-    for values, named in [({"version": 99}, "another version"), ({"versions": {"memagent": "9.9"}}, "memagent: 9.9 →")]:
+    for values, named in [({"version": 99}, "of version 99"), ({"versions": {"memagent": "9.9"}}, "memagent: 9.9 →")]:
         before = file.read_text()
         file.write_text(json.dumps(json.loads(before) | values))
         with pytest.raises(ConfigError, match=named):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -107,7 +108,7 @@ def evaluate(
         with _shown(len(samples) * samples_per_question) as watcher:
             tally = run(evaluation, folder, watcher)
         interrupts.check()
-        _report(output, folder.path / "records.jsonl", as_json)
+        _report(output, as_json)
         sys.stdout.flush()
         if tally.finished and tally.failed == tally.finished:
             raise typer.Exit(MODEL)
@@ -142,19 +143,17 @@ def _use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _report(output: Path, records: Path, as_json: bool) -> None:
+def _report(output: Path, as_json: bool) -> None:
     """The strict score by task and length: a first look; `memagent report` says more."""
-    import json
+    from memagent.evaluation.runs import Run
 
-    cells: dict[tuple[str, int], list[float]] = {}
-    failures: dict[str, int] = {}
-    with records.open("rb") as lines:
-        for line in lines:
-            values = json.loads(line)
-            target = values["meta"].get("target") or values["tokens"]
-            cells.setdefault((values["task"], target), []).append(values["scores"]["strict"])
-            if values["error_kind"]:
-                failures[values["error_kind"]] = failures.get(values["error_kind"], 0) + 1
+    cells: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    failures: Counter[str] = Counter()
+    for placed in Run.open(output).records():
+        record = placed.record
+        cells[record.task, int(record.meta.get("target", record.tokens))].append(record.scores["strict"])
+        if record.error_kind is not None:
+            failures[record.error_kind] += 1
     if as_json:
         rows = [
             {"task": task, "tokens": tokens, "readings": len(found), "strict": sum(found) / len(found)}
@@ -162,8 +161,18 @@ def _report(output: Path, records: Path, as_json: bool) -> None:
         ]
         print_json({"run": str(output), "cells": rows, "failures": failures})
         return
-    for (task, tokens), found in sorted(cells.items()):
-        write(f"{task:<24} {tokens:>10,} tokens  {100 * sum(found) / len(found):5.1f} %  of {len(found)} readings")
+    for task in sorted({task for task, _ in cells}):
+        lengths = sorted(tokens for name, tokens in cells if name == task)
+        found = [score for tokens in lengths for score in cells[task, tokens]]
+        if len(lengths) * 2 > len(found):  # documents with lengths of their own
+            write(f"{task:<20} {lengths[0]:,} to {lengths[-1]:,} tokens  {_share(found)}")
+            continue
+        for tokens in lengths:
+            write(f"{task:<20} {tokens:>10,} tokens  {_share(cells[task, tokens])}")
     for kind, count in sorted(failures.items()):
         write(f"failed, counted as wrong: {count} ({kind})")
     write(f"\nthe report: memagent report {output} -o report.html")
+
+
+def _share(scores: list[float]) -> str:
+    return f"{100 * sum(scores) / len(scores):5.1f} %  of {len(scores)} readings"

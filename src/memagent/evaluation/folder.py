@@ -23,12 +23,11 @@ from typing import IO, Any
 
 from memagent.errors import ConfigError
 from memagent.evaluation.records import RECORD_VERSION, Record
+from memagent.evaluation.runs import RUN_SCHEMA, RUN_VERSION, read_header
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
 from memagent.tasks.files import atomic_file
 
-RUN_SCHEMA = "memagent.run"
-RUN_VERSION = 1
 _PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
 # What may differ when a run goes on: who runs it, where, and when.
 _MAY_CHANGE = frozenset({"versions", "machine", "command", "started", "finished", "samples.path"})
@@ -56,7 +55,7 @@ class RunFolder:
         config = {"schema": RUN_SCHEMA, "version": RUN_VERSION, **redact(config, "run")}
         file = path / "run.json"
         if file.exists():
-            known = _read_config(file)
+            known = read_header(path)
             _check_same(path, known, config)
             config = {**config, "started": known.get("started"), "versions": known.get("versions"), "finished": None}
         elif path.exists() and any(path.iterdir()):
@@ -138,21 +137,6 @@ def describe_machine() -> dict[str, Any]:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
-    if not isinstance(values, dict) or values.get("schema") != RUN_SCHEMA:
-        raise ConfigError(f"{file} is not the configuration of a run: give another folder")
-    if values.get("version") != RUN_VERSION:
-        raise ConfigError(
-            f"{file} was written by another version of memagent (run version {values.get('version')}, this one writes"
-            f" {RUN_VERSION}): give another folder, or finish it with the version that began it"
-        )
-    return values
 
 
 def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

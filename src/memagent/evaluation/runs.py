@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from memagent.errors import ConfigError, TaskError
-from memagent.evaluation.folder import RUN_SCHEMA, RUN_VERSION
 from memagent.evaluation.records import RECORD_VERSION, Record, record_from_json
+
+RUN_SCHEMA = "memagent.run"
+RUN_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """Raises ConfigError if it is not a run folder that this version can read."""
         folder = Path(folder)
-        header = _header(folder)
+        header = read_header(folder)
         _opened(folder / "records.jsonl").close()
         return cls(folder=folder, header=header)
 
@@ -89,7 +91,8 @@ def _opened(path: Path) -> IO[bytes]:
         ) from error
 
 
-def _header(folder: Path) -> Mapping[str, Any]:
+def read_header(folder: Path) -> dict[str, Any]:
+    """The `run.json` of a run folder. Raises ConfigError if there is none that this version can read."""
     path = folder / "run.json"
     try:
         header = json.loads(path.read_bytes())
@@ -103,7 +106,7 @@ def _header(folder: Path) -> Mapping[str, Any]:
     if header.get("version") != RUN_VERSION:
         raise ConfigError(
             f"{path} is of version {header.get('version')!r} and this memagent reads version {RUN_VERSION}:"
-            " report it with the memagent that wrote it, or run it again"
+            " use the memagent that wrote it, or run it anew in another folder"
         )
     samples, attempts = header.get("samples", {}), header.get("attempts", 1)
     if not isinstance(samples, dict) or not isinstance(samples.get("count", 0), int) or not isinstance(attempts, int):

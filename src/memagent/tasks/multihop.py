@@ -116,7 +116,7 @@ def _planned(rng: random.Random, link: Link, *, needed: bool) -> Planned:
 TASKS: tuple[Task[MultihopOptions], ...] = (
     Task(
         name="multihop",
-        summary="Chains of 1 to 4 facts about made-up people, places and works, among chains that lead elsewhere",
+        summary="chains of 1 to 4 facts about made-up people, places and works, among chains that lead elsewhere",
         make=multihop,
         defaults=MultihopOptions(),
     ),

@@ -56,14 +56,14 @@ def qa(name: Literal["qa_1", "qa_2"], materials: Materials, request: Request, op
 TASKS: tuple[Task[QaOptions], ...] = (
     Task(
         name="qa_1",
-        summary="A question about one passage among numbered documents (question file in the form of SQuAD)",
+        summary="a question about one passage among numbered documents (question file in the form of SQuAD)",
         make=partial(qa, "qa_1"),
         defaults=QaOptions(),
         questions=True,
     ),
     Task(
         name="qa_2",
-        summary="A question about several passages among numbered documents (question file in the form of HotpotQA)",
+        summary="a question about several passages among numbered documents (question file in the form of HotpotQA)",
         make=partial(qa, "qa_2"),
         defaults=QaOptions(),
         questions=True,

@@ -90,14 +90,14 @@ def _sample(task: str, materials: Materials, request: Request, asked: Sequence[Q
 TASKS: tuple[Task[CuadOptions] | Task[FilingOptions], ...] = (
     Task(
         name="cuad",
-        summary="Contracts: dates, parties, laws and clauses (question file in the form of CUAD)",
+        summary="contracts: dates, parties, laws and clauses (question file in the form of CUAD)",
         make=contract,
         defaults=CuadOptions(),
         questions=True,
     ),
     Task(
         name="financebench",
-        summary="Filings of companies, all pages (question file of FinanceBench, documents as passages)",
+        summary="filings of companies, all pages (question file of FinanceBench, documents as passages)",
         make=filing,
         defaults=FilingOptions(),
         questions=True,
