@@ -8,7 +8,7 @@ from functools import cache
 from memagent.core.types import Tokenizer
 from memagent.tasks.haystack import Haystack
 
-_PROBE = 1024  # lines from which the length of all is estimated
+_PROBE = 256, 1024  # fewest and most lines from which the length of all is estimated
 _SPARE = 1.03
 
 
@@ -20,7 +20,8 @@ def noise_haystack(noise: str) -> Haystack:
 
 def generated_haystack(line: Callable[[], str], tokenizer: Tokenizer, tokens: int) -> Haystack:
     """As many lines as make `tokens` tokens, and a few to spare. The first lines are the same whatever `tokens` is."""
-    lines = [line() for _ in range(_PROBE)]
+    probe = min(_PROBE[1], max(_PROBE[0], tokens // 32))
+    lines = [line() for _ in range(probe)]
     have = tokenizer.count("\n".join(lines))
-    lines += [line() for _ in range(int(_PROBE * (tokens / have * _SPARE - 1)) + 1)]
+    lines += [line() for _ in range(int(probe * (tokens / have * _SPARE - 1)) + 1)]
     return Haystack(["\n".join(lines)], lines=True)
