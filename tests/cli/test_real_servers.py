@@ -45,6 +45,20 @@ def test_llama_cpp_reads_as_this_process_does(memagent, novel, here, tmp_path):
     assert there["document"] == here["document"]  # counted by the server, exactly as here
 
 
+def test_a_run_on_llama_cpp_scores_as_one_in_this_process(memagent, tmp_path):
+    samples = tmp_path / "s.jsonl"
+    command = ["synth", "niah_single_2", "niah_multiquery", "--tokens", 1500, "--samples", 2, "--seed", 4, "-o", samples]
+    assert memagent(*command).code == 0
+    gguf = write_gguf(EMBEDDED, tmp_path / "embedded.gguf")
+    for reader in ("memory", "retrieve"):
+        here = memagent("eval", samples, "-o", tmp_path / f"here-{reader}", "--reader", reader, "--json").json
+        with llama_server(gguf, window=1024, slots=2) as server:
+            model = ["--model", "embedded-gguf", "--base-url", server.url, "--profile", "compact", "--by-turns", *BUDGETS]
+            there = memagent("eval", samples, "-o", tmp_path / f"there-{reader}", "--reader", reader, "--json", *model).json
+        assert there["cells"] == here["cells"]
+        assert not there["failures"]
+
+
 def test_transformers_serve_reads_as_this_process_does(memagent, novel, here):
     # This server does not tell what its chat form adds: 64 tokens are set aside where 2 would do, hence the wider window.
     options = ["--profile", "compact", "--window", 1088, "--tokenizer", EMBEDDED]

@@ -113,8 +113,18 @@ def test_the_turns_of_a_record_tell_how_the_memory_came_about(samples, tmp_path)
     assert [turn.memory for turn in changed] == ["nothing yet seen", "The code for k5 is 55."]
     assert changed[1].span.start <= record.facts[0].start < changed[1].span.end
     assert record.memory == "The code for k5 is 55."
+    assert {turn.reply for turn in record.turns} == {None}
     assert record.turns[-1].kind == "answer"
     assert all(turn.prompt_tokens > 0 for turn in record.turns)
+
+
+def test_what_the_model_said_is_kept_where_nothing_came_of_it(samples, tmp_path):
+    def rambling(turn):
+        return "No relevant information." if turn.number == 1 else model(turn)
+
+    _, found = run(an_evaluation(samples, rambling), tmp_path / "run")
+    turn = found["s5", 0].turns[1]
+    assert (turn.outcome, turn.memory, turn.reply) == ("unchanged", None, "No relevant information.")
 
 
 def test_batching_and_concurrency_do_not_change_the_records(samples, tmp_path):

@@ -24,8 +24,9 @@ class RecordedTurn:
     """A finished turn. `span` is the text shown: characters of what the reader read (None for the answer turn).
 
     For memory, refine and whole that is the document itself; for truncate and retrieve it is the text put together from the
-    record's `shown` spans. `memory` is the memory after the turn; None: the same as before. `outcome` is one of
-    `memagent.core.outcomes`. Token counts and `seconds` are the engine's, in a batch a share of it.
+    record's `shown` spans. `memory` is the memory after the turn; None: the same as before. `reply` is what the model said
+    where that is not what the memory or the answer became. `outcome` is one of `memagent.core.outcomes`. Token counts and
+    `seconds` are the engine's, in a batch a share of it.
     """
 
     number: int
@@ -33,6 +34,7 @@ class RecordedTurn:
     span: Span | None
     outcome: str
     memory: str | None
+    reply: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -113,6 +115,8 @@ def _turn_to_json(turn: RecordedTurn) -> dict[str, Any]:
         values["span"] = [turn.span.start, turn.span.end]
     if turn.memory is not None:
         values["memory"] = turn.memory
+    if turn.reply is not None:
+        values["reply"] = turn.reply
     return values
 
 
@@ -122,4 +126,5 @@ def _turn_from_json(values: Mapping[str, Any]) -> RecordedTurn:
         **{name: values[name] for name in _TURN_FIELDS if name in values},
         span=Span(start=span[0], end=span[1]) if span else None,
         memory=values.get("memory"),
+        reply=values.get("reply"),
     )

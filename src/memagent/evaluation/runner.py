@@ -258,26 +258,28 @@ class _Run:
 
     def _end(self, reading: _Reading, error: ModelError | None) -> None:
         progress = reading.progress
-        turns = tuple(self._turns(str(progress.id)))
+        turns = tuple(self._turns(str(progress.id), progress.state.answer))
         record = _record(
             self.evaluation, reading.sample, reading.attempt, reading.prepared, progress.state.answer or "", turns, error
         )
         self._write(replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4)), progress.id)
         self._stop_if_hopeless(error)
 
-    def _turns(self, id: str) -> Iterator[RecordedTurn]:
+    def _turns(self, id: str, answer: str | None) -> Iterator[RecordedTurn]:
         memory = ""
         for entry in self.folder.journal.turns(id):
             span = None
             if entry.span_start is not None and entry.span_end is not None:
                 span = Span(start=entry.span_start, end=entry.span_end)
             costs = entry.completion
+            reply, became = str(costs["text"]).strip(), entry.memory if span is not None else answer
             yield RecordedTurn(
                 number=entry.number,
                 kind=entry.kind,
                 span=span,
                 outcome=entry.outcome,
                 memory=None if entry.memory == memory else entry.memory,
+                reply=None if reply == became else reply,
                 prompt_tokens=int(str(costs["prompt_tokens"])),
                 completion_tokens=int(str(costs["completion_tokens"])),
                 cached_tokens=int(str(costs["cached_tokens"])),
