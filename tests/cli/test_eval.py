@@ -94,15 +94,22 @@ def test_a_server_that_refuses_stops_the_run_and_loses_nothing(memagent, samples
         result = memagent(*command)
         assert result.code == 4
         assert "401" in result.err
-        before = records(tmp_path / "run")
-        assert {values["error_kind"] for values in before.values()} == {None, "refused"}
-        result = memagent(*command, "--retry-failed")
+        assert {values["error_kind"] for values in records(tmp_path / "run").values()} == {None}
+        result = memagent(*command)
         assert "100.0 %  of 5" in result.out, result.err
+
+
+def test_documents_too_long_for_a_reader_are_a_result(memagent, samples, server, tmp_path):
+    command = ["eval", samples, "-o", tmp_path / "run", "--reader", "whole", "--by-turns", *options(server)]
+    for _ in range(2):
+        result = memagent(*command)
+        assert result.code == 0
+        assert "5 (too_long)" in result.out
 
 
 @pytest.mark.parametrize("reader_name", ["whole", "truncate", "retrieve", "refine"])
 def test_every_reader_works_on_a_server(memagent, samples, server, tmp_path, reader_name):
-    result = memagent("eval", samples, "-o", tmp_path / "run", "--reader", reader_name, "--passages", 4, *options(server))
+    result = memagent("eval", samples, "-o", tmp_path / "run", "--reader", reader_name, "--passages", 2, *options(server))
     assert result.code == 0, result.err
     assert {values["reader"] for values in records(tmp_path / "run").values()} == {reader_name}
 

@@ -96,6 +96,7 @@ def test_any_text_words_and_tokenizer(memagent, tmp_path):
     )  # fmt: skip
     assert result.code == 0, result.err
     for sample in SampleFile.open(path):
+        assert sample.task == "niah_single_2 haystack=hay.txt words=words.txt"
         assert 2970 <= len(str(sample.document).encode()) <= 3000
         assert "the rain came" in str(sample.document)
         assert all(part in words for part in sample.facts[0].key.split("-"))
@@ -165,6 +166,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, workers):
 def test_a_sample_says_what_it_was_made_with(memagent, tmp_path):
     memagent("synth", "updates", "--tokens", 1500, "--samples", 1, "--set", "values=3", "-o", tmp_path / "s.jsonl")
     values = json.loads((tmp_path / "s.jsonl").read_text())
+    assert values["task"] == "updates values=3"
     assert values["meta"]["values"] == 3
     assert sum(fact["needed"] for fact in values["facts"]) == 1
 

@@ -106,11 +106,11 @@ def evaluate(
         )
         hints.append(f"the run in {output} can go on: give the same command again")
         with _shown(len(samples) * samples_per_question) as watcher:
-            tally = run(evaluation, folder, watcher)
+            run(evaluation, folder, watcher)
         interrupts.check()
-        _report(output, as_json)
+        useless = _report(output, as_json)
         sys.stdout.flush()
-        if tally.finished and tally.failed == tally.finished:
+        if useless:
             raise typer.Exit(MODEL)
 
 
@@ -143,24 +143,29 @@ def _use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _report(output: Path, as_json: bool) -> None:
-    """The strict score by task and length: a first look; `memagent report` says more."""
+def _report(output: Path, as_json: bool) -> bool:
+    """The strict score by task and length: a first look; `memagent report` says more.
+
+    Returns whether no reading came to an answer, for another reason than that the documents are too long for the reader.
+    """
     from memagent.evaluation.runs import Run
 
     cells: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     failures: Counter[str] = Counter()
+    total = 0
     for placed in Run.open(output).records():
-        record = placed.record
+        record, total = placed.record, total + 1
         cells[record.task, int(record.meta.get("target", record.tokens))].append(record.scores["strict"])
         if record.error_kind is not None:
             failures[record.error_kind] += 1
+    useless = sum(failures.values()) == total > failures["too_long"]
     if as_json:
         rows = [
             {"task": task, "tokens": tokens, "readings": len(found), "strict": sum(found) / len(found)}
             for (task, tokens), found in sorted(cells.items())
         ]
         print_json({"run": str(output), "cells": rows, "failures": failures})
-        return
+        return useless
     for task in sorted({task for task, _ in cells}):
         lengths = sorted(tokens for name, tokens in cells if name == task)
         found = [score for tokens in lengths for score in cells[task, tokens]]
@@ -172,6 +177,7 @@ def _report(output: Path, as_json: bool) -> None:
     for kind, count in sorted(failures.items()):
         write(f"failed, counted as wrong: {count} ({kind})")
     write(f"\nthe report: memagent report {output} -o report.html")
+    return useless
 
 
 def _share(scores: list[float]) -> str:

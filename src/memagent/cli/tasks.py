@@ -74,7 +74,7 @@ def synth(
             raise ConfigError(f"the split is {split!r}; it must be 'eval' or 'train'")
         recipe = Recipe(
             tasks=tuple(task),
-            tokens=tuple(tokens or [8192]),
+            tokens=tuple(dict.fromkeys(tokens or [8192])),
             samples=samples,
             tokenizer=partial(open_tokenizer, tokenizer),
             seed=seed,

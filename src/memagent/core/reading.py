@@ -251,7 +251,8 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
     if not reply:
         if careful and not state.retry:
             return _retry(state, "retry_empty")
-        return _next_span(plan, state, state.memory if careful else "", "empty")
+        stays = careful or plan.write == "append"
+        return _next_span(plan, state, state.memory if stays else "", "empty")
     if careful and says_no_change(reply, plan.question):
         return _next_span(plan, state, state.memory, "unchanged")
     fitted = over_budget(reply, completion, plan.budgets.memory, plan.tokenizer)

@@ -6,28 +6,27 @@ from collections.abc import Iterable
 
 from memagent.errors import MissingExtraError
 
+# A character of Thai, Japanese or Chinese; or a word, as bm25s has it.
+_WORD = r"(?u)[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|\b\w\w+\b"
 
-def best_passages(passages: Iterable[str], question: str, count: int) -> list[int]:
-    """Numbers of the `count` best passages, in the order of the document. Of equal ones the earlier are taken.
 
-    Okapi BM25 as Lucene scores it (k1 1.5, b 0.75); lower-cased words of two and more characters, without stop words.
-    Where no word of the question occurs, the first passages are returned.
+def ranked(passages: Iterable[str], question: str) -> list[int]:
+    """The numbers of the passages, the best first; of equal ones the earlier.
+
+    Okapi BM25 as Lucene scores it (k1 1.5, b 0.75); lower-cased words of two and more characters, without English stop
+    words; each character of scripts that have no spaces.
     """
     try:
         import bm25s
     except ImportError as error:
         raise MissingExtraError("retrieving passages", "eval") from error
-    texts = list(passages)
-    if len(texts) <= count:
-        return list(range(len(texts)))
-    words = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-    [asked] = bm25s.tokenize([question], stopwords="en", return_ids=False, show_progress=False)
+    options = {"token_pattern": _WORD, "stopwords": "en", "return_ids": False, "show_progress": False}
+    words, [asked] = bm25s.tokenize(list(passages), **options), bm25s.tokenize([question], **options)
     known = {word for passage in words for word in passage}
     asked = [word for word in asked if word in known]
     if not asked:
-        return list(range(count))
+        return list(range(len(words)))
     index = bm25s.BM25()
     index.index(words, show_progress=False)
     scores = index.get_scores(asked).tolist()
-    best = sorted(range(len(texts)), key=lambda number: (-scores[number], number))[:count]
-    return sorted(best)
+    return sorted(range(len(words)), key=lambda number: (-scores[number], number))

@@ -16,6 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -29,8 +30,8 @@ from memagent.journal.redaction import redact
 from memagent.tasks.files import atomic_file
 
 _PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
-# What may differ when a run goes on: who runs it, where, and when.
-_MAY_CHANGE = frozenset({"versions", "machine", "command", "started", "finished", "samples.path"})
+# What may differ when a run goes on: who runs it, where and when, and how much at once.
+_MAY_CHANGE = frozenset({"versions", "machine", "command", "started", "finished", "samples.path", "batch", "concurrency"})
 
 Key = tuple[str, int]
 
@@ -44,6 +45,7 @@ class RunFolder:
         self.journal = journal
         self.done = done
         self._stream = stream
+        self._resources = ExitStack()
         self._under_way = self._unfinished()
 
     @classmethod
@@ -53,27 +55,28 @@ class RunFolder:
         Raises ConfigError naming every setting that differs, a folder that is no run, or one that another process is at.
         """
         config = {"schema": RUN_SCHEMA, "version": RUN_VERSION, **redact(config, "run")}
-        file = path / "run.json"
+        file, records = path / "run.json", path / "records.jsonl"
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} is a file: give a folder for the run")
         if file.exists():
             known = read_header(path)
             _check_same(path, known, config)
             config = {**config, "started": known.get("started"), "versions": known.get("versions"), "finished": None}
-        elif path.exists() and any(path.iterdir()):
+        elif path.exists() and any(not one.name.startswith("run.json.") for one in path.iterdir()):
             raise ConfigError(f"{path} is not empty and holds no run: give another folder")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            stream = (path / "records.jsonl").open("a+b")
-        except OSError as error:
-            raise ConfigError(f"the run folder {path} cannot be written: {error.strerror or error}") from error
-        try:
-            _lock(stream, path)
-            done = _mend(stream, path, frozenset(again))
-            _write_config(file, config)
-            journal = Journal.open(path / "journal.sqlite3")
-        except BaseException:
-            stream.close()
-            raise
-        return cls(path, config, journal, stream, done)
+        with ExitStack() as resources:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                _lock(resources, path)
+                _write_config(file, config)
+                done = _mend(records, frozenset(again)) if records.exists() else set()
+                stream = resources.enter_context(records.open("ab"))
+            except OSError as error:
+                raise ConfigError(f"the run folder {path} cannot be written: {error.strerror or error}") from error
+            journal = resources.enter_context(Journal.open(path / "journal.sqlite3"))
+            folder = cls(path, config, journal, stream, done)
+            folder._resources = resources.pop_all()
+        return folder
 
     def write(self, record: Record, reading: str | None) -> None:
         """Adds a record; it is on disk when this returns. The journal's `reading` of it is done with."""
@@ -99,8 +102,7 @@ class RunFolder:
         _write_config(self.path / "run.json", self.config)
 
     def close(self) -> None:
-        self.journal.close()
-        self._stream.close()
+        self._resources.close()
         if self.config.get("finished"):
             for suffix in ("", "-wal", "-shm"):
                 (self.path / f"journal.sqlite3{suffix}").unlink(missing_ok=True)
@@ -171,58 +173,43 @@ def _write_config(file: Path, config: Mapping[str, Any]) -> None:
         stream.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
-def _mend(stream: IO[bytes], path: Path, again: frozenset[str]) -> set[Key]:
-    """The keys of the records that are whole. A last line torn by a kill is cut off; what is read again is left out."""
-    stream.seek(0)
+def _mend(file: Path, again: frozenset[str]) -> set[Key]:
+    """The keys of the records that stay. A last line torn by a kill goes, and so does what is to be read again."""
     kept: list[bytes] = []
     done: set[Key] = set()
-    whole = dropped = 0
-    for number, line in enumerate(stream, 1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            values = json.loads(line)
-            key, kind, wrote = (values["sample"], values["attempt"]), values["error_kind"], values["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path / 'records.jsonl'}, line {number}: not a record: {error}") from error
-        if wrote != RECORD_VERSION:
-            raise ConfigError(
-                f"{path / 'records.jsonl'}, line {number}: record version {wrote}, this memagent writes {RECORD_VERSION}"
-            )
-        whole += len(line)
-        if kind in again:
-            dropped += 1
-        else:
-            done.add(key)
-            kept.append(line)
-    if dropped:
-        _replace(path / "records.jsonl", stream, kept)
+    whole = 0
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                values = json.loads(line)
+                key, kind, wrote = (values["sample"], values["attempt"]), values["error_kind"], values["version"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(f"{file}, line {number}: not a record: {error}") from error
+            if wrote != RECORD_VERSION:
+                raise ConfigError(f"{file}, line {number}: record version {wrote}, this memagent writes {RECORD_VERSION}")
+            whole += len(line)
+            if kind is None or kind not in again:
+                done.add(key)
+                kept.append(line)
+    if sum(map(len, kept)) < whole:
+        with atomic_file(file) as copy:
+            copy.write(b"".join(kept).decode())
     else:
-        stream.truncate(whole)
-    stream.seek(0, os.SEEK_END)
+        os.truncate(file, whole)
     return done
 
 
-def _replace(file: Path, stream: IO[bytes], lines: Iterable[bytes]) -> None:
-    """Rewrites the records in place, from a copy that is complete before the first byte is changed."""
-    copy = file.with_name(file.name + ".before")
-    copy.write_bytes(file.read_bytes())
-    stream.truncate(0)
-    stream.write(b"".join(lines))
-    stream.flush()
-    os.fsync(stream.fileno())
-    copy.unlink()
-
-
-def _lock(stream: IO[bytes], path: Path) -> None:
+def _lock(resources: ExitStack, path: Path) -> None:
     """Holds the run for this process, as long as it lives. Where the system has no such locks, nothing is held."""
     try:
         import fcntl
     except ImportError:  # Windows
         return
+    folder = os.open(path, os.O_RDONLY)
+    resources.callback(os.close, folder)
     try:
-        fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise ConfigError(
-            f"another process is at the run in {path}: wait for it, stop it, or give another folder"
-        ) from error
+        raise ConfigError(f"another process is at the run in {path}: wait for it, or give another folder") from error

@@ -42,6 +42,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (ModelReplyError, "reply"),
     (ModelError, "model"),
 )
+_BLOCK = 1 << 16  # characters
 # Failures that are read again on request: the others would fail again.
 TRANSIENT = ("unavailable", "refused", "reply", "model")
 
@@ -121,7 +122,8 @@ def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None 
     """Reads what is not read yet, and marks the run as finished.
 
     A reading that fails is a record. Raises the ModelError of a model that refused or could not be reached several times in
-    a row (one more than runs at once, three at least), and whatever stopped the run: it goes on from there when run again.
+    a row (one more than runs at once, three at least); those are no records, and are read again when the run goes on. So
+    is what was under way when anything else stopped the run.
     """
     work = evaluation.work(folder.done)
     run = _Run(evaluation, folder, Tally(total=len(evaluation.samples) * evaluation.attempts), watcher)
@@ -131,6 +133,7 @@ def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None 
             run.in_lockstep(work[place : place + evaluation.batch])
     else:
         asyncio.run(run.at_once(iter(work), min(evaluation.concurrency, len(work))))
+    run.settle()
     folder.finish()
     return run.tally
 
@@ -157,7 +160,7 @@ class _Run:
         self.tally = tally
         self._watcher = watcher
         self._lock = threading.Lock()
-        self._in_a_row = 0
+        self._doubtful: list[tuple[Record, str | None]] = []  # failures of a server that may be down altogether
 
     def in_lockstep(self, work: Sequence[tuple[Entry, int]]) -> None:
         """A batch of readings, step by step together. One that ends is recorded at once."""
@@ -262,8 +265,26 @@ class _Run:
         record = _record(
             self.evaluation, reading.sample, reading.attempt, reading.prepared, progress.state.answer or "", turns, error
         )
-        self._write(replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4)), progress.id)
-        self._stop_if_hopeless(error)
+        record = replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4))
+        if isinstance(error, ModelUnavailableError | ModelRefusedError):
+            self._doubt(record, progress.id, error)
+        else:
+            self.settle()
+            self._write(record, progress.id)
+
+    def _doubt(self, record: Record, id: str | None, error: ModelError) -> None:
+        """A dead server or a wrong key would fail every reading that is left: the run stops, and can be taken up again."""
+        with self._lock:
+            self._doubtful.append((record, id))
+            if len(self._doubtful) > max(2, self.evaluation.concurrency):
+                raise error
+
+    def settle(self) -> None:
+        """The server is there: what it failed before failed for good."""
+        with self._lock:
+            failures, self._doubtful = self._doubtful, []
+        for record, id in failures:
+            self._write(record, id)
 
     def _turns(self, id: str, answer: str | None) -> Iterator[RecordedTurn]:
         memory = ""
@@ -297,19 +318,18 @@ class _Run:
         if self._watcher is not None:
             self._watcher(self.tally)
 
-    def _stop_if_hopeless(self, error: ModelError | None) -> None:
-        """A dead server or a wrong key would fail every reading that is left: the run stops, and can be taken up again."""
-        hopeless = isinstance(error, ModelUnavailableError | ModelRefusedError)
-        self._in_a_row = self._in_a_row + 1 if hopeless else 0
-        if error is not None and self._in_a_row > max(2, self.evaluation.concurrency):
-            raise error
-
 
 def _sampling(settings: Settings, sample: str, attempt: int) -> Any:
     """Every reading draws from its own seed, whatever runs beside it."""
     text = f"{settings.sampling.seed}\x1f{sample}\x1f{attempt}"
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
     return replace(settings.sampling, seed=seed)
+
+
+def _count(sample: Sample, opened: OpenModel) -> int:
+    """Tokens of a document that nobody has counted: block by block, the same for every reader."""
+    count, document = opened.engine.tokenizer.count, sample.document
+    return sum(count(document.read(start, start + _BLOCK)) for start in range(0, len(document), _BLOCK))
 
 
 def _record(
@@ -333,7 +353,7 @@ def _record(
         question=sample.question,
         answers=sample.answers,
         mode=sample.mode,
-        tokens=sample.tokens or (prepared.plan.tokens if prepared and prepared.shown is None else 0),
+        tokens=sample.tokens or _count(sample, evaluation.opened),
         characters=len(sample.document),
         facts=sample.facts,
         meta=sample.meta,

@@ -7,7 +7,7 @@ import itertools
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from multiprocessing import TimeoutError as MultiprocessingTimeout
 from multiprocessing import active_children, get_context
 from multiprocessing.pool import IMapIterator
@@ -76,19 +76,29 @@ def gather(recipe: Recipe) -> Materials:
     )
 
 
-def synthesize(recipe: Recipe, materials: Materials) -> Iterator[Sample]:
-    """The samples of a recipe, one after the other, in this process."""
-    for name, request in recipe.requests():
-        yield make(recipe, materials, name, request)
-
-
 def make(recipe: Recipe, materials: Materials, name: str, request: Request) -> Sample:
     """One sample of a recipe. Its meta says the length asked for, unless the task has lengths of its own."""
     task = find(name)
     sample = task.sample(materials, request, task.options(recipe.options))
     fitted = 0.99 * request.tokens <= sample.tokens <= request.tokens
     target = {"target": request.tokens} if fitted else {}
-    return replace(sample, meta={**sample.meta, **target, "split": recipe.split})
+    return replace(sample, task=variant(recipe, name), meta={**sample.meta, **target, "split": recipe.split})
+
+
+def variant(recipe: Recipe, name: str) -> str:
+    """The task with everything that makes it another task: reports must not mix "multihop hops=1" and "multihop hops=3"."""
+    defaults, wanted = find(name).defaults, find(name).options(recipe.options)
+    changed = [
+        f"{item.name}={getattr(wanted, item.name)}"
+        for item in fields(defaults)
+        if getattr(wanted, item.name) != getattr(defaults, item.name)
+    ]
+    given = {"haystack": recipe.haystack, "words": recipe.words, "wording": recipe.wording}
+    for what, paths in given.items():
+        named = [paths] if isinstance(paths, Path) else paths or ()
+        changed += [f"{what}={'+'.join(path.name for path in named)}"] if named else []
+    changed += [f"split={recipe.split}"] if recipe.split != "eval" else []
+    return " ".join([name, *changed])
 
 
 def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Callable[[int], None] | None = None) -> int:

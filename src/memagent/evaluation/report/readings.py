@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from memagent.core.types import Span
 from memagent.evaluation.diagnosis import VERDICTS, Diagnosis, diagnose
 from memagent.evaluation.records import Record, RecordedTurn
-from memagent.evaluation.report.text import Piece, excerpt, merged, word_diff
+from memagent.evaluation.report.text import Piece, excerpt, word_diff
+from memagent.evaluation.spans import merged
 from memagent.evaluation.summary import Row
 from memagent.tasks.samples import Fact, Sample
 

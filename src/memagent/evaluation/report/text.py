@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
 
 from memagent.core.types import Span, Text
+from memagent.evaluation.spans import merged
 from memagent.tasks.samples import Fact
 
 # Control characters, halves of characters (which no file can hold), and marks that reorder the text around them.
@@ -66,20 +67,6 @@ def excerpt(text: Text, span: Span, facts: Sequence[Fact]) -> list[Piece]:
         pieces += _marked(text, part, inside)
         done = part.end
     return pieces + _gap(span.end - done)
-
-
-def merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans in order, those that touch each other as one."""
-    last: Span | None = None
-    for span in sorted(spans, key=lambda one: one.start):
-        if last is None or span.start > last.end:
-            if last is not None:
-                yield last
-            last = span
-        else:
-            last = Span(start=last.start, end=max(last.end, span.end))
-    if last is not None:
-        yield last
 
 
 def _without_shreds(pieces: list[Piece]) -> list[Piece]:
