@@ -50,6 +50,24 @@ def trace(*turns, **changes):
         ("", "anything", False),
         ("!", "anything!", False),
         ("x", "", False),
+        ("12", "12,345", False),
+        ("12", "12.5", False),
+        ("12", "0.12", False),
+        ("345", "12,345", False),
+        ("12", "12,5", False),
+        ("12", "1.2.12 or so", False),
+        ("12", "12. 5", True),
+        ("12", "12, 345", True),
+        ("12", "It was 12.", True),
+        ("12 ships", "0.12 ships", False),
+        ("12 ships", "of 12 ships.", True),
+        ("12.5", "x=12.5,", True),
+        ("1234567", "1,234,567", True),
+        ("1,234,567", "1234567.", True),
+        ("1,234 ships", "the 1234 ships", True),
+        ("4821973", "4821973,1234567", True),
+        ("1234567", "4821973,1234567", True),
+        ("example", "an.example.org", True),
     ],
 )
 def test_values_are_found_by_whole_words(value, memory, found):
@@ -90,6 +108,23 @@ def test_a_turn_that_is_asked_again_is_no_update():
     assert (found.shown, found.gains, found.held) == (0, (1,), 1)
     diagnosis = diagnose(reading(turn(0, 0, 50, None, "retry_long"), turn(1, 0, 50, "4821973", "fitted")))
     assert diagnosis.outcomes == {"retry_long": 1, "fitted": 1, "answered": 1}
+
+
+def test_a_direct_answer_that_was_asked_again_still_showed_everything():
+    once = RecordedTurn(number=0, kind="answer", span=None, outcome="retry_empty", memory=None)
+    again = replace(once, number=1, outcome="answered")
+    diagnosis = diagnose(replace(reading(), turns=(once, again)))
+    assert (diagnosis.verdict, diagnosis.coverage) == ("answer", 1)
+    assert diagnose(reading(turn(0, 0, 20, "x"))).verdict == "not_shown", "an answer after updates shows the memory"
+
+
+def test_full_notes_of_refine_are_no_overflow():
+    tally = Tally()
+    tally.add(diagnose(reading(turn(0, 0, 50, "x", "fitted"), turn(1, 50, 99, "y", "retry_long"), reader="refine")), 0)
+    assert (tally.overflow, tally.full, tally.turns) == (1, 1, 3)
+    tally = Tally()
+    tally.add(diagnose(reading(turn(0, 0, 50, "x", "fitted"))), 0)
+    assert (tally.overflow, tally.full) == (1, 0)
 
 
 def test_a_fact_cut_by_a_border_is_split_unless_it_is_kept():

@@ -11,11 +11,12 @@ import pytest
 from memagent.core import Span
 from memagent.errors import ConfigError, TaskError
 from memagent.evaluation.report import choose, gather, html_page, markdown, write_report
-from memagent.evaluation.report.numbers import number, percent, short, signed
+from memagent.evaluation.report.charts import mean_lines
+from memagent.evaluation.report.numbers import depth, number, percent, short, signed, tokens
 from memagent.evaluation.report.readings import Gap, ShownTurn, view
 from memagent.evaluation.report.text import Piece, clean, excerpt, word_diff
 from memagent.evaluation.report.write import views
-from memagent.evaluation.summary import row_of
+from memagent.evaluation.summary import row_of, summarize
 from memagent.tasks.samples import Fact
 from tests.evaluation.fakes import make_record, make_sample, write_run, write_samples
 from tests.helpers import StringText
@@ -66,7 +67,7 @@ def test_the_page_has_the_right_numbers(runs):
     assert rows[1] == ["niah_single_1"]
     assert rows[2][:2] == ["memory", "37.5 13.7–69.4 n 8 · 1 unavailable"]
     assert rows[4] == ["whole", "100.0 67.6–100.0 n 8", "100.0 67.6–100.0 n 8", "0.0 too long 0.0–32.4 n 8"]
-    assert rows[-3] == ["memory", "37.5 2 tasks", "37.5 2 tasks", "37.5 2 tasks"]
+    assert rows[-3] == ["memory", "37.5 2 tasks", "37.5 2 tasks", "37.5 1 task"]
     assert "<strong><bdi>retrieve</bdi> is unfinished: 40 of 48.</strong>" in page
     differences = table(page, "Differences by task and length, in points")
     assert differences[2][0] == "retrieve"
@@ -260,7 +261,7 @@ def test_the_tables_in_markdown(runs):
         r"| niah\_single\_1 | whole | 100.0 (67.6–100.0; 8) | 100.0 (67.6–100.0; 8) | 0.0 (0.0–32.4; 8; too long) |"
         in lines
     )
-    assert "| **mean over tasks** | memory | 37.5 (2 tasks) | 37.5 (2 tasks) | 37.5 (2 tasks) |" in lines
+    assert "| **mean over tasks** | memory | 37.5 (2 tasks) | 37.5 (2 tasks) | 37.5 (1 task) |" in lines
     assert_tables_are_whole("\n".join(lines))
 
 
@@ -271,6 +272,85 @@ def test_a_single_run_of_a_single_task_is_a_report_too(tmp_path):
     assert "length unknown" in page
     assert "Differences to" not in page
     assert "needs answers at two lengths" in page
+
+
+def test_a_length_that_is_a_range_is_called_that(tmp_path):
+    sizes = (9_032, 10_400, 12_413, 20_000)
+    records = [replace(make_record(make_sample(n, tokens=500)), tokens=size, meta={}) for n, size in enumerate(sizes)]
+    findings = gather([write_run(tmp_path / "run", records)])
+    page = html_page(findings, "T", [])
+    assert table(page, "Accuracy by task and length")[0] == ["contender", "up to 16,384 tokens", "up to 32,768 tokens"]
+    assert "≤16K" in page
+    assert "up to 16,384 tokens" in markdown(findings, "T")
+
+
+def test_means_say_over_which_tasks_they_are(tmp_path):
+    samples = [make_sample(index, task=task, tokens=500) for task in ("niah", "vt") for index in range(2)]
+    more = [make_record(sample) for sample in samples]
+    less = [make_record(sample, reader="retrieve") for sample in samples[:2]]
+    findings = gather([write_run(tmp_path / "a", more), write_run(tmp_path / "b", less, reader="retrieve")])
+    page = html_page(findings, "T", [])
+    rows = table(page, "Accuracy by task and length")
+    assert rows[-2:] == [["memory", "100.0 1 task"], ["retrieve", "100.0 1 task"]]
+    assert "<dt>500 tokens</dt><dd>niah</dd>" in page
+    text = markdown(findings, "T")
+    assert "\n- 500 tokens: niah\n" in text
+    assert "100.0 (1 task)" in text
+    assert_tables_are_whole(text)
+
+
+def test_the_line_of_means_is_broken_where_the_tasks_change():
+    def row(task, tokens, fate):
+        record = make_record(make_sample(0, task=task, tokens=tokens), fate)
+        return row_of(record, "memory", record.scores["strict"])
+
+    rows = [row("easy", tokens, "kept") for tokens in (512, 1024, 4096)] + [row("hard", 4096, "lost")]
+    assert mean_lines(summarize(rows, ["memory"]), "memory") == [[(512, 100), (1024, 100)], [(4096, 50)]]
+
+
+def test_a_line_through_times_that_never_vary_has_no_r2(tmp_path):
+    records = [make_record(make_sample(n, tokens=500 * (n + 1))) for n in range(4)]
+    findings = gather([write_run(tmp_path / "a", [replace(record, seconds=0.1) for record in records])])
+    [row] = table(html_page(findings, "T", []), "Growth with the length of the document")[1:]
+    assert (row[1:3], row[-2:]) == (["0", "–"], ["4", "1"])
+    assert re.search(r"\| memory \| 0 \| – \|.* 4 \| 1 \|", markdown(findings, "T"))
+
+
+@pytest.mark.parametrize(("tasks", "folded"), [(3, 0), (4, 4)])
+def test_depths_are_a_map_for_each_task_and_many_are_folded(tmp_path, tasks, folded):
+    records = [make_record(make_sample(0, task=f"t{n}", tokens=500, place=0.4)) for n in range(tasks)]
+    page = html_page(gather([write_run(tmp_path / "a", records)]), "T", [])
+    assert page.count('<details class="maps">') == folded
+    rows = table(page, "memory, t0: accuracy by depth and length")
+    assert len(rows) == 11
+    assert rows[0] == ["depth", "500"]
+    assert rows[5][0] == "40–50 %"
+
+
+def test_what_the_model_said_is_shown_with_its_turn(tmp_path):
+    record = make_record(make_sample(0, tokens=500), turns=4)
+    said = {0: HOSTILE, 1: "", 4: "word " * 500}
+    turns = tuple(
+        replace(turn, reply=said.get(turn.number), memory="x" if turn.number < 2 else turn.memory) for turn in record.turns
+    )
+    findings = gather([write_run(tmp_path / "a", [replace(record, turns=turns)])])
+    page = html_page(findings, "T", views(findings, 1, (), ()))
+    assert page.count("The model said:") == 2
+    assert "&lt;script&gt;window.hit=1" in page.split("The model said:")[1]
+    cut = page.split("The model said:")[2].partition("</div>")[0]
+    assert "2,500 characters in all" in cut
+    assert 590 < len(cut) < 750
+    Page().feed(page)
+
+
+def test_full_notes_of_refine_are_called_that(tmp_path):
+    record = make_record(make_sample(0, tokens=500), "lost", reader="refine")
+    findings = gather([write_run(tmp_path / "a", [record], reader="refine")])
+    page = html_page(findings, "T", views(findings, 1, (), ()))
+    facts = {row[0]: row[1:] for row in table(page, "Needed facts, followed through the memory")}
+    assert facts["memory full of refine: oldest lines dropped, or the reply cut"] == ["2"]
+    assert facts["overflowing replies longer than the memory may be"] == ["0"]
+    assert '<span class="badge plain">memory full</span>' in page
 
 
 def test_a_run_that_has_just_begun_is_shown_as_that(runs, tmp_path):
@@ -316,6 +396,10 @@ def test_an_excerpt_of_a_long_chunk_shows_what_is_around_its_facts():
 def test_numbers():
     assert [percent(0.975), percent(None), percent(1, 0)] == ["97.5", "–", "100"]
     assert [signed(0.025), signed(-0.1), signed(0), signed(-0.0001)] == ["+2.5", "−10.0", "0.0", "0.0"]
+    assert [depth(0.4, 0.5), depth(0.25, 0.25), depth(1, 1), depth(1 / 3, 1 / 3)] == ["40–50 %", "25 %", "100 %", "33.3 %"]
+    assert [tokens(16384), tokens(16384, True), short(16384, True), tokens(0)] == (
+        ["16,384", "up to 16,384", "≤16K", "length unknown"]
+    )
     assert [number(0.01234), number(12.3456), number(12345.6), number(None)] == ["0.0123", "12.3", "12,346", "–"]
     assert [short(n) for n in (437 * 1024, 16384, 16000, 4_000_000, 1234, 99, 1_234_567)] == (
         ["437K", "16K", "16k", "4M", "1.23k", "99", "1.23M"]

@@ -108,4 +108,8 @@ def test_a_line_through_noise_agrees_with_numpy():
 def test_a_line_needs_two_different_lengths():
     assert fit_line([]) is None
     assert fit_line([(5, 1), (5, 2)]) is None
-    assert fit_line([(1, 4), (2, 4)]).r2 == 1
+
+
+def test_a_line_through_what_never_varies_explains_nothing():
+    line = fit_line([(x, 0.1) for x in range(7)])
+    assert (line.slope, line.intercept, line.r2, line.n) == (0, 0.1, None, 7)

@@ -52,6 +52,17 @@ def test_tasks_weigh_the_same_whatever_their_number_of_samples():
     assert summary.lengths_of("vt") == (4096,)
 
 
+def test_means_are_over_the_tasks_that_all_contenders_have_read():
+    both = [*rows(["kept"]), *rows(["lost"], contender="b")]
+    one = [*rows(["lost"], task="vt"), *rows(["kept"], task="vt", tokens=1024)]
+    summary = summarize([*both, *one], ["memory", "b"])
+    assert summary.compared == {4096: ("niah_single_1",), 1024: ("vt",)}
+    assert summary.partly_compared == summary.compared
+    assert summary.means == {(4096, "memory"): (1, 1), (4096, "b"): (0, 1), (1024, "memory"): (1, 1)}
+    nothing = summarize([*rows(["kept"]), *rows(["kept"], contender="b", task="vt")], ["memory", "b"])
+    assert (nothing.compared, nothing.means) == ({4096: ()}, {})
+
+
 def test_differences_are_against_the_first_contender_over_common_samples():
     first, second = rows(["kept", "lost", "lost", "kept"]), rows(["kept", "kept", "kept"], contender="b")
     difference = summarize([*first, *second], ["memory", "b"]).differences["niah_single_1", 4096, "b"]
@@ -63,8 +74,12 @@ def test_time_grows_with_length():
     growth = summarize([*rows(["kept"] * 3), *rows(["kept"] * 3, tokens=65536)], ["memory"]).growth["memory"]
     assert growth.seconds.slope == pytest.approx(1 / 9e3)
     assert growth.seconds.r2 == pytest.approx(1)
-    assert growth.seconds.n == 6
+    assert (growth.seconds.n, growth.times) == (6, 6)
+    shared = [replace(row, seconds=row.length / 1e3) for row in [*rows(["kept"] * 3), *rows(["kept"] * 3, tokens=65536)]]
+    assert summarize(shared, ["memory"]).growth["memory"].times == 2, "batches share their time"
     assert summarize(rows(["failed"]), ["memory"]).growth["memory"].seconds is None
+    near = [replace(row, tokens=4000 + place) for place, row in enumerate(rows(["kept"] * 3))]
+    assert summarize(near, ["memory"]).growth["memory"].seconds is None, "one length has no slope"
 
 
 def record(tokens=4096, meta=None, **changes):
@@ -75,12 +90,14 @@ def record(tokens=4096, meta=None, **changes):
     ("tokens", "meta", "length"),
     [
         (16_300, {"target": 16_000}, 16_000),
-        (16_300, {"target": "long"}, 16_384),
         (16_221, {}, 16_384),
         (16_384, {}, 16_384),
-        (437_000, {}, 440_000),
-        (99_100, {}, 99_000),
-        (7, {}, 7),
+        (16_700, {}, 16_384),
+        (16_800, {}, 32_768),
+        (9_032, {}, 16_384),
+        (12_413, {}, 16_384),
+        (437_000, {}, 524_288),
+        (7, {}, 8),
         (1, {}, 1),
         (0, {}, 0),
     ],
@@ -89,16 +106,49 @@ def test_length_classes(tokens, meta, length):
     assert length_class(record(tokens, meta)) == length
 
 
+def test_documents_of_lengths_of_their_own_are_one_range():
+    found = [row_of(record(tokens), "a", 1) for tokens in (9_032, 10_500, 12_413)]
+    assert summarize(found, ["a"]).lengths == (16_384,)
+    assert summarize(found, ["a"]).ranges == {16_384}
+    asked = row_of(record(4_000, {"target": 4096}), "a", 1)
+    unknown = row_of(record(0), "a", 1)
+    assert summarize([*found, asked, unknown], ["a"]).ranges == {16_384}
+    [cell] = summarize(found, ["a"]).cells.values()
+    assert cell.document == pytest.approx((9_032 + 10_500 + 12_413) / 3)
+
+
 def test_depth_is_told_by_the_task_or_by_the_only_needed_fact():
     fact = Fact(text="x", start=50, end=60, value="1")
     aside = replace(fact, start=10, end=20, needed=False)
     assert row_of(record(meta={"depth": 0.25}), "a", 1).depth == 0.25
     assert row_of(record(meta={"depth": 40}, facts=(fact, aside), characters=100), "a", 1).depth == 0.55
     assert row_of(record(facts=(fact, fact)), "a", 1).depth is None
-    depths = summarize(
-        [row_of(record(meta={"depth": 1}), "a", 1), row_of(record(meta={"depth": 0.95}), "a", 0)], ["a"]
-    ).depths
-    assert depths == {("a", 4096, 9): (0.5, 2)}
+
+
+def test_few_depths_that_a_task_names_are_rows_of_their_own():
+    rows = [row_of(record(meta={"depth": n / 10}), "a", n != 9) for n in range(11)]
+    [found] = summarize(rows, ["a", "b"]).depths
+    assert found.rows == tuple((n / 10, n / 10) for n in range(11))
+    assert (found.cells[9, 4096], found.cells[10, 4096]) == ((0, 1), (1, 1))
+
+
+def test_many_depths_and_those_of_facts_are_in_tenths():
+    rows = [row_of(record(meta={"depth": n / 40}), "a", n % 2) for n in range(41)]
+    [found] = summarize(rows, ["a"]).depths
+    assert found.rows[9] == (0.9, 1)
+    assert len(found.rows) == 10
+    assert found.cells[9, 4096] == (0.4, 5)
+    fact = Fact(text="x", start=50, end=60, value="1")
+    [found] = summarize([row_of(record(facts=(fact,), characters=100), "a", 1)], ["a"]).depths
+    assert found.cells == {(5, 4096): (1, 1)}
+
+
+def test_depths_of_different_tasks_are_different_maps():
+    rows = [row_of(record(meta={"depth": 0.5}, task=task), one, 1) for task in ("x", "y") for one in ("a", "b")]
+    rows.append(row_of(record(facts=(), task="z"), "a", 1))
+    assert [(one.task, one.contender) for one in summarize(rows, ["a", "b"]).depths] == (
+        [("x", "a"), ("x", "b"), ("y", "a"), ("y", "b")]
+    )
 
 
 def opened(tmp_path, name, **header):
@@ -127,3 +177,6 @@ def test_runs_over_other_samples_are_one_contender_and_repetitions_are_not(tmp_p
     again = opened(tmp_path, "c", samples=samples)
     assert contenders([first, second]) == ["memory", "memory"]
     assert contenders([first, again]) == ["memory · a", "memory · c"]
+    deep, other = opened(tmp_path, "x/run", samples=samples), opened(tmp_path, "y/run", samples=samples)
+    assert contenders([deep, other]) == ["memory · x/run", "memory · y/run"]
+    assert contenders([deep, other, first]) == ["memory · x/run", "memory · y/run", f"memory · {tmp_path.name}/a"]

@@ -1,7 +1,8 @@
 """What became of each needed fact on its way through a reading, from the known places of the facts.
 
 A fact is looked for by its value, by words: case, punctuation and compatibility forms do not matter, and "12" is not found
-in "4123". A memory that tells the same in other words counts as not holding it; a short value may stand there by chance.
+in "4123". A number is one word: "12" is found neither in "12.5" nor in "12,345", which is the same as "12345". A memory
+that tells the same in other words counts as not holding it; a short value may stand there by chance.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ VERDICTS: Mapping[Verdict, str] = {
 
 _RETRIES = frozenset({"retry_long", "retry_empty"})
 _ARTICLES = frozenset({"a", "an", "the"})
-_WORD = re.compile(r"[^\W_]+")
+_WORD = re.compile(r"[^\W_]+(?:\.(?<=\d\.)(?=\d)[^\W_]+)*")
+# A comma between digits: of thousands, before exactly three digits; of decimals, before one or two. Else it parts a list of
+# numbers. The comma comes first in the patterns because that is what makes them fast.
+_THOUSANDS = re.compile(r",(?=\d{3}(?!\d))(?<=\d,)(?<!\d{4},)")
+_DECIMALS = re.compile(r",(?=\d{1,2}(?!\d))(?<=\d,)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,9 @@ class FactTrace:
 class Diagnosis:
     """What became of one reading.
 
-    `traces` has the needed facts in document order, `outcomes` how often each outcome of a turn came up. `updates`: whether
-    a memory was written at all. `filler` is the share of the last memory's words that stand neither in the question nor in
+    `traces` has the needed facts in document order, `outcomes` how often each outcome of a turn came up; for refine,
+    "fitted" is called "full": its oldest lines were dropped or the reply cut. `updates`: whether a memory was written at
+    all. `filler` is the share of the last memory's words that stand neither in the question nor in
     a needed fact; None where there is no memory.
     """
 
@@ -118,11 +124,15 @@ def diagnose(record: Record) -> Diagnosis:
     places = [_shown(record, fact) for fact in needed]
     return Diagnosis(
         traces=tuple(_traces(needed, places, updates)),
-        outcomes=Counter(turn.outcome for turn in record.turns),
+        outcomes=Counter(_outcome(record, turn) for turn in record.turns),
         updates=bool(updates),
         failed=record.status == "failed",
         filler=_filler(record, needed),
     )
+
+
+def _outcome(record: Record, turn: RecordedTurn) -> str:
+    return "full" if turn.outcome == "fitted" and record.reader == "refine" else turn.outcome
 
 
 def stands_in(value: str, text: str) -> bool:
@@ -148,10 +158,11 @@ def _shown_spans(record: Record) -> Iterator[tuple[int, Span]]:
         first = record.turns[0].number if record.turns else 0
         yield from ((first, span) for span in record.shown)
         return
+    direct = all(turn.kind == "answer" for turn in record.turns)  # from the whole document, maybe asked more than once
     for turn in record.turns:
         if turn.span is not None:
             yield turn.number, turn.span
-        elif turn.kind == "answer" and len(record.turns) == 1:  # a direct answer from the whole document
+        elif direct:
             yield turn.number, Span(start=0, end=record.characters)
 
 
@@ -182,7 +193,9 @@ def _filler(record: Record, needed: Iterable[Fact]) -> float | None:
 
 
 def _fold(text: str) -> str:
-    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
+    """The text as it is compared: lower case, compatibility forms, numbers without thousands separators."""
+    folded = (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
+    return _DECIMALS.sub(".", _THOUSANDS.sub("", folded)) if "," in folded else folded
 
 
 def _words(value: str) -> list[str]:
@@ -206,7 +219,12 @@ def _found(words: list[str], folded: str) -> bool:
 
 def _joined(text: str, place: int) -> bool:
     """Whether the characters around a place are of one word. Scripts without capitals have no spaces to go by either."""
-    return 0 < place < len(text) and _in_word(text[place - 1]) and _in_word(text[place])
+    if not 0 < place < len(text):
+        return False
+    point = place if text[place] == "." else place - 1 if text[place - 1] == "." else 0
+    if point:
+        return text[point - 1].isdigit() and text[point + 1 : point + 2].isdigit()
+    return _in_word(text[place - 1]) and _in_word(text[place])
 
 
 def _in_word(char: str) -> bool:

@@ -7,16 +7,20 @@ at while it is being written; its last line may be torn.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from memagent.errors import ConfigError, TaskError
-from memagent.evaluation.records import RECORD_VERSION, Record, record_from_json
+from memagent.evaluation.records import RECORD_VERSION, Record, RecordedTurn, record_from_json
 
 RUN_SCHEMA = "memagent.run"
 RUN_VERSION = 1
+_MOST = 10**12  # tokens, characters, readings: more is damage
+_OBJECTS = ("settings", "comparison", "samples", "versions", "machine")
+_OBJECTS_IN_SETTINGS = ("budgets", "sampling", "profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     except OSError as error:
         reason = "there is no run.json in it" if isinstance(error, FileNotFoundError) else str(error.strerror)
         raise ConfigError(f"{folder} is not the folder of a run of memagent eval: {reason}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("schema") != RUN_SCHEMA:
         raise ConfigError(f"{path} does not describe a run of memagent eval: its schema is not {RUN_SCHEMA!r}")
@@ -108,22 +112,126 @@ def read_header(folder: Path) -> dict[str, Any]:
             f"{path} is of version {header.get('version')!r} and this memagent reads version {RUN_VERSION}:"
             " use the memagent that wrote it, or run it anew in another folder"
         )
-    samples, attempts = header.get("samples", {}), header.get("attempts", 1)
-    if not isinstance(samples, dict) or not isinstance(samples.get("count", 0), int) or not isinstance(attempts, int):
-        raise ConfigError(f"{path} is damaged: its samples and attempts are {samples!r} and {attempts!r}")
+    for name, value, kind, fits in _header_fields(header):
+        if not fits(value):
+            raise ConfigError(f"{path} is damaged: its {name} must be {kind}, not {_brief(value)}")
     return header
+
+
+def _header_fields(header: Mapping[str, Any]) -> Iterator[tuple[str, Any, str, Callable[[Any], bool]]]:
+    """(name, value, what it must be, whether it is) of what is there. An object comes before what is in it."""
+    for name in _OBJECTS:
+        yield name, header.get(name, {}), "an object", _is_object
+    settings, samples = header.get("settings", {}), header.get("samples", {})
+    for name in _OBJECTS_IN_SETTINGS:
+        yield f"settings.{name}", settings.get(name, {}), "an object", _is_object
+    yield "samples.count", samples.get("count", 0), "a number of samples", _is_count
+    yield "attempts", header.get("attempts", 1), "a number of readings", _is_count
+    texts = {name: header.get(name) for name in ("reader", "model", "command", "started", "finished")}
+    texts |= {f"samples.{name}": samples.get(name) for name in ("path", "sha256")}
+    for name, value in texts.items():
+        yield name, value, "text", _is_text_or_none
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST and math.isfinite(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and value <= 1
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
 
 
 def _record(line: bytes, path: Path, number: int) -> Record:
     where = f"{path}, line {number}"
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TaskError(f"{where}: not a line of JSON: {error}") from error
     version = values.get("version") if isinstance(values, dict) else None
     if version != RECORD_VERSION:
         raise TaskError(f"{where}: a record of version {version!r}, and this memagent reads version {RECORD_VERSION}")
     try:
-        return record_from_json(values)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        record = record_from_json(values)
+        _check(record)
+    except _DamageError as damage:
+        raise TaskError(f"{where}: a damaged record: {damage}") from None
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise TaskError(f"{where}: not a record of a reading: {type(error).__name__}: {error}") from error
+    return record
+
+
+class _DamageError(Exception):
+    """What is wrong with a value of a record."""
+
+
+def _check(record: Record) -> None:
+    """That every value is what `Record` says. Raises _DamageError."""
+    _each(record, ("sample", "task", "question", "answer"), "text", _is_text)
+    _each(record, ("error", "error_kind"), "text or null", _is_text_or_none)
+    _each(record, ("attempt", "tokens", "characters"), f"a whole number from 0 to {_MOST:,}", _is_count)
+    _each(record, ("seconds", "wall"), "a number from 0", _is_number)
+    _each(record, ("meta", "scores"), "an object", _is_object)
+    _value("status", record.status, "answered or failed", record.status in ("answered", "failed"))
+    _value("mode", record.mode, "any or all", record.mode in ("any", "all"))
+    for place, answer in enumerate(record.answers):
+        _value(f"answers[{place}]", answer, "text", isinstance(answer, str))
+    for name, score in record.scores.items():
+        _value(f"scores.{name}", score, "a number from 0 to 1", _is_share(score))
+    if "target" in record.meta:
+        target = record.meta["target"]
+        fits = _is_count(target) and target > 0
+        _value("meta.target", target, f"the length in tokens that was asked for, a whole number from 1 to {_MOST:,}", fits)
+    for place, fact in enumerate(record.facts):
+        _each(fact, ("text", "key", "value"), "text", _is_text, f"facts[{place}].")
+        _each(fact, ("start", "end"), "a place in the document", _is_count, f"facts[{place}].")
+        _each(fact, ("needed",), "true or false", _is_flag, f"facts[{place}].")
+    for span in record.shown or ():
+        _value("shown", [span.start, span.end], "places in the document", _is_count(span.start) and _is_count(span.end))
+    for place, turn in enumerate(record.turns):
+        _check_turn(turn, f"turns[{place}].")
+
+
+def _check_turn(turn: RecordedTurn, where: str) -> None:
+    _each(turn, ("kind", "outcome"), "text", _is_text, where)
+    _each(turn, ("memory", "reply"), "text or null", _is_text_or_none, where)
+    _each(turn, ("number", "prompt_tokens", "completion_tokens", "cached_tokens"), "a whole number", _is_count, where)
+    _each(turn, ("seconds",), "a number from 0", _is_number, where)
+    if turn.span is not None and not (_is_count(turn.span.start) and _is_count(turn.span.end)):
+        _value(f"{where}span", [turn.span.start, turn.span.end], "places in the document", False)
+
+
+def _each(values: object, names: Iterable[str], kind: str, fits: Callable[[Any], bool], where: str = "") -> None:
+    for name in names:
+        value = getattr(values, name)
+        if not fits(value):
+            _value(f"{where}{name}", value, kind, False)
+
+
+def _value(name: str, value: Any, kind: str, fits: bool) -> None:
+    if not fits:
+        raise _DamageError(f"{name} must be {kind}, not {_brief(value)}")

@@ -74,23 +74,27 @@ def paired_difference(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """y = intercept + slope · x, fitted by least squares to `n` points; `r2` is the share of the variance it explains."""
+    """y = intercept + slope · x, fitted by least squares to `n` points; `r2` is the share of the variance it explains.
+
+    None where y never varies: there is nothing to explain.
+    """
 
     slope: float
     intercept: float
-    r2: float
+    r2: float | None
     n: int
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
-    """The least-squares line; None unless there are at least two different x. R² of a constant y is 1: nothing is left."""
+    """The least-squares line; None unless there are at least two different x."""
     if len({x for x, _ in points}) < 2:
         return None
     x, y = np.array(points, dtype=float).T
     dx, dy = x - x.mean(), y - y.mean()
     slope = float(dx @ dy / (dx @ dx))
-    left, whole = float(((dy - slope * dx) ** 2).sum()), float(dy @ dy)
-    r2 = max(0.0, 1 - left / whole) if whole > 0 else 1.0
+    if len({y for _, y in points}) < 2:
+        return Line(slope=0.0, intercept=float(points[0][1]), r2=None, n=len(points))
+    r2 = max(0.0, 1 - float(((dy - slope * dx) ** 2).sum()) / float(dy @ dy))
     return Line(slope=slope, intercept=float(y.mean() - slope * x.mean()), r2=r2, n=len(points))
 
 

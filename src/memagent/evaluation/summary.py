@@ -6,27 +6,32 @@ out of a denominator.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from memagent.evaluation.records import Record
 from memagent.evaluation.statistics import Difference, Interval, Line, fit_line, paired_difference, wilson
 
-DEPTHS = 10
-_POWER_NEAR = 0.02
+_BINS = 10
+_DEPTHS_MOST = 21  # so many depths that tasks name are rows of their own
+_POWER_OVER = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One reading, without its turns. `length` is its length class in tokens, `depth` where its only needed fact stands."""
+    """One reading, without its turns.
+
+    `length` is its length class in tokens; `ranged`: the class holds all lengths up to that, because the task was asked for
+    none. `depth` is where its only needed fact stands; `depth_told`: the task said so.
+    """
 
     contender: str
     sample: str
     task: str
     length: int
+    ranged: bool
     tokens: int
     score: float
     failure: str | None
@@ -35,6 +40,7 @@ class Row:
     completion_tokens: int
     turns: int
     depth: float | None
+    depth_told: bool
 
 
 def row_of(record: Record, contender: str, score: float) -> Row:
@@ -43,11 +49,13 @@ def row_of(record: Record, contender: str, score: float) -> Row:
     A sample is known by its id, its question and the length of its document: runs over different files that hold the same
     samples can be paired.
     """
+    told = _told_depth(record)
     return Row(
         contender=contender,
         sample=f"{record.sample}\0{record.question}\0{record.characters}",
         task=record.task,
         length=length_class(record),
+        ranged=record.tokens > 0 and "target" not in record.meta,
         tokens=record.tokens,
         score=score,
         failure=(record.error_kind or "failed") if record.status == "failed" else None,
@@ -55,25 +63,23 @@ def row_of(record: Record, contender: str, score: float) -> Row:
         prompt_tokens=sum(turn.prompt_tokens for turn in record.turns),
         completion_tokens=sum(turn.completion_tokens for turn in record.turns),
         turns=len(record.turns),
-        depth=_depth(record),
+        depth=_middle(record) if told is None else told,
+        depth_told=told is not None,
     )
 
 
 def length_class(record: Record) -> int:
     """The length that readings are grouped by: the one the task was asked for, if it says so ("target").
 
-    Else a power of two that is at most 2 % away, else two significant digits.
+    Else the next power of two, or one that is at most 2 % less. 0: the length is not known.
     """
     target = record.meta.get("target")
-    if isinstance(target, int) and target > 0:
-        return target
-    tokens = record.tokens
-    if tokens < 1:
+    if target is not None:
+        return int(target)
+    if record.tokens < 1:
         return 0
-    power = 1 << round(math.log2(tokens))
-    if abs(tokens - power) <= _POWER_NEAR * power:
-        return power
-    return int(float(f"{tokens:.2g}"))
+    power = 1 << (record.tokens - 1).bit_length()
+    return power // 2 if record.tokens <= power // 2 * _POWER_OVER else power
 
 
 Key: TypeAlias = tuple[str, int, str]
@@ -84,7 +90,8 @@ class Cell:
     """The readings of one contender at one task and length.
 
     `mean` and `interval` are over samples, the attempts at a sample averaged first. `failures` counts readings by kind.
-    Means of tokens, seconds and turns are over the readings that ended with an answer; None if none did.
+    Means of tokens, seconds and turns are over the readings that ended with an answer; None if none did. `document` is the
+    mean length of their documents in tokens.
     """
 
     task: str
@@ -95,6 +102,7 @@ class Cell:
     mean: float
     interval: Interval
     failures: Mapping[str, int]
+    document: float | None
     seconds: float | None
     prompt_tokens: float | None
     completion_tokens: float | None
@@ -112,24 +120,55 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How time and tokens grow with the length of the document, by readings that ended with an answer."""
+    """How time and tokens grow with the length of the document, by readings that ended with an answer.
+
+    There are lines only over several length classes: within one, documents differ too little for a slope to mean anything.
+    `times` is how many different times these readings have: readings that ran together in a batch share its time.
+    """
 
     seconds: Line | None
     tokens: Line | None
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthMap:
+    """Accuracy by depth and length: one contender at one task.
+
+    `rows` are depths from and to, from 0 to 1; the two are the same where the task names few depths. `cells` has the mean
+    score and the number of readings by (row number, length). All maps of a task have the same rows.
+    """
+
+    task: str
+    contender: str
+    rows: tuple[tuple[float, float], ...]
+    lengths: tuple[int, ...]
+    cells: Mapping[tuple[int, int], tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Everything that is counted. `differences` are against the first contender, by (task, length, other contender)."""
+    """Everything that is counted. `differences` are against the first contender, by (task, length, other contender).
+
+    `ranges` are the lengths that stand for all lengths up to them, in some reading at least. `means` are over the tasks in
+    `compared`: at each length those that every contender with readings there has read.
+    """
 
     contenders: tuple[str, ...]
     tasks: tuple[str, ...]
     lengths: tuple[int, ...]
+    ranges: frozenset[int]
     cells: Mapping[Key, Cell]
+    compared: Mapping[int, tuple[str, ...]]
     means: Mapping[tuple[int, str], tuple[float, int]]
     differences: Mapping[Key, Difference]
     growth: Mapping[str, Growth]
-    depths: Mapping[tuple[str, int, int], tuple[float, int]]
+    depths: tuple[DepthMap, ...]
+
+    @property
+    def partly_compared(self) -> dict[int, tuple[str, ...]]:
+        """`compared`, where it is not all tasks."""
+        return {length: self.compared[length] for length in self.lengths if self.compared[length] != self.tasks}
 
     def lengths_of(self, task: str) -> tuple[int, ...]:
         """The lengths that a task was run at."""
@@ -142,15 +181,18 @@ def summarize(rows: Sequence[Row], contenders: Sequence[str]) -> Summary:
     for row in rows:
         grouped[row.task, row.length, row.contender].append(row)
     cells = {key: _cell(key, group) for key, group in grouped.items()}
+    compared = _compared(cells)
     return Summary(
         contenders=tuple(contenders),
         tasks=tuple(sorted({task for task, _, _ in cells})),
         lengths=tuple(sorted({length for _, length, _ in cells})),
+        ranges=frozenset(row.length for row in rows if row.ranged),
         cells=cells,
-        means=_means(cells.values()),
+        compared=compared,
+        means=_means(cells.values(), compared),
         differences=_differences(grouped, contenders),
         growth={one: _growth([row for row in rows if row.contender == one]) for one in contenders},
-        depths=_depths(rows),
+        depths=tuple(_depth_maps(rows, contenders)),
     )
 
 
@@ -172,6 +214,7 @@ def _cell(key: Key, rows: Sequence[Row]) -> Cell:
         mean=total / len(by_sample),
         interval=wilson(total, len(by_sample)),
         failures=Counter(row.failure for row in rows if row.failure is not None),
+        document=over_answered(row.tokens for row in answered),
         seconds=over_answered(row.seconds for row in answered),
         prompt_tokens=over_answered(row.prompt_tokens for row in answered),
         completion_tokens=over_answered(row.completion_tokens for row in answered),
@@ -186,11 +229,20 @@ def _by_sample(rows: Iterable[Row]) -> dict[str, list[float]]:
     return scores
 
 
-def _means(cells: Iterable[Cell]) -> dict[tuple[int, str], tuple[float, int]]:
-    """(length, contender) → mean over its tasks, each with the same weight, and how many tasks."""
+def _compared(keys: Iterable[Key]) -> dict[int, tuple[str, ...]]:
+    """Length → the tasks that all contenders with readings of that length have read."""
+    read: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for task, length, contender in keys:
+        read[length][contender].add(task)
+    return {length: tuple(sorted(set.intersection(*tasks.values()))) for length, tasks in read.items()}
+
+
+def _means(cells: Iterable[Cell], compared: Mapping[int, Sequence[str]]) -> dict[tuple[int, str], tuple[float, int]]:
+    """(length, contender) → mean over the tasks compared there, each with the same weight, and how many tasks."""
     means: dict[tuple[int, str], list[float]] = defaultdict(list)
     for cell in cells:
-        means[cell.length, cell.contender].append(cell.mean)
+        if cell.task in compared[cell.length]:
+            means[cell.length, cell.contender].append(cell.mean)
     return {key: (sum(values) / len(values), len(values)) for key, values in means.items()}
 
 
@@ -208,27 +260,54 @@ def _differences(grouped: Mapping[Key, Sequence[Row]], contenders: Sequence[str]
 
 def _growth(rows: Sequence[Row]) -> Growth:
     answered = [row for row in rows if row.failure is None and row.tokens]
+    fitted = answered if len({row.length for row in answered}) > 1 else []
     return Growth(
-        seconds=fit_line([(row.tokens, row.seconds) for row in answered]),
-        tokens=fit_line([(row.tokens, row.prompt_tokens + row.completion_tokens) for row in answered]),
+        seconds=fit_line([(row.tokens, row.seconds) for row in fitted]),
+        tokens=fit_line([(row.tokens, row.prompt_tokens + row.completion_tokens) for row in fitted]),
+        times=len({row.seconds for row in answered}),
     )
 
 
-def _depth(record: Record) -> float | None:
-    """Where the needed fact stands, from 0 to 1: as the task says, else by its middle if it is the only one."""
+def _told_depth(record: Record) -> float | None:
+    """Where the needed fact stands, from 0 to 1, as the task says."""
     depth = record.meta.get("depth")
     if isinstance(depth, int | float) and not isinstance(depth, bool) and 0 <= depth <= 1:
         return float(depth)
+    return None
+
+
+def _middle(record: Record) -> float | None:
+    """Where the middle of the needed fact stands, if it is the only one."""
     needed = [fact for fact in record.facts if fact.needed]
     if len(needed) != 1 or not record.characters:
         return None
     return min(1.0, (needed[0].start + needed[0].end) / 2 / record.characters)
 
 
-def _depths(rows: Iterable[Row]) -> dict[tuple[str, int, int], tuple[float, int]]:
-    """(contender, length, tenth of the document) → mean score and number of readings."""
-    found: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+def _depth_maps(rows: Iterable[Row], contenders: Sequence[str]) -> Iterator[DepthMap]:
+    by_task: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.depth is not None:
-            found[row.contender, row.length, min(DEPTHS - 1, int(row.depth * DEPTHS))].append(row.score)
-    return {key: (sum(scores) / len(scores), len(scores)) for key, scores in found.items()}
+            by_task[row.task].append(row)
+    for task, placed in sorted(by_task.items()):
+        depths = sorted({row.depth for row in placed if row.depth is not None})
+        named = len(depths) <= _DEPTHS_MOST and all(row.depth_told for row in placed)
+        bins = tuple((depth, depth) for depth in depths) if named else _tenths()
+        for one in contenders:
+            found: dict[tuple[int, int], list[float]] = defaultdict(list)
+            for row in placed:
+                if row.contender == one and row.depth is not None:
+                    which = depths.index(row.depth) if named else min(_BINS - 1, int(row.depth * _BINS))
+                    found[which, row.length].append(row.score)
+            if found:
+                yield DepthMap(
+                    task=task,
+                    contender=one,
+                    rows=bins,
+                    lengths=tuple(sorted({length for _, length in found})),
+                    cells={key: (sum(scores) / len(scores), len(scores)) for key, scores in found.items()},
+                )
+
+
+def _tenths() -> tuple[tuple[float, float], ...]:
+    return tuple((number / _BINS, (number + 1) / _BINS) for number in range(_BINS))

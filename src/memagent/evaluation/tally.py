@@ -95,8 +95,13 @@ class Tally:
 
     @property
     def overflow(self) -> int:
-        """Turns whose reply was longer than the memory may be."""
+        """Turns whose reply was longer than the memory may be, whether asked again or cut."""
         return sum(self.outcomes[name] for name in _OVERFLOW)
+
+    @property
+    def full(self) -> int:
+        """Turns of refine after which not all its notes had room: the oldest lines were dropped, or the reply cut."""
+        return self.outcomes["full"]
 
     @property
     def empty(self) -> int:

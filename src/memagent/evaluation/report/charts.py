@@ -44,8 +44,9 @@ class Chart:
 def accuracy_charts(summary: Summary) -> list[Chart]:
     """Accuracy against length, a chart for each task and, where there are several, one of their mean."""
     charts = []
-    if len(summary.tasks) > 1:
-        charts.append(_chart("Mean over tasks", "accuracy-mean", lambda axes: _draw_means(axes, summary), summary.lengths))
+    if len(summary.tasks) > 1 and summary.means:
+        lengths = [length for length in summary.lengths if summary.compared[length]]
+        charts.append(_chart("Mean over tasks", "accuracy-mean", lambda axes: _draw_means(axes, summary), summary, lengths))
     for order, task in enumerate(summary.tasks):
 
         def draw(axes: Any, task: str = task) -> None:
@@ -54,7 +55,7 @@ def accuracy_charts(summary: Summary) -> list[Chart]:
                     axes, [c for length in summary.lengths if (c := summary.cells.get((task, length, one)))], place
                 )
 
-        charts.append(_chart(task, f"accuracy-{order}", draw, summary.lengths_of(task)))
+        charts.append(_chart(task, f"accuracy-{order}", draw, summary, summary.lengths_of(task)))
     return charts
 
 
@@ -81,7 +82,7 @@ def cost_charts(summary: Summary) -> list[Chart]:
             for place, one in enumerate(summary.contenders):
                 _draw_costs(axes, summary, one, place, value, line(one))
 
-        charts.append(_chart(title, f"cost-{title}", draw, summary.lengths, shares=False))
+        charts.append(_chart(title, f"cost-{title}", draw, summary, summary.lengths, shares=False))
     return charts
 
 
@@ -98,13 +99,16 @@ def key(place: int) -> str:
     return _svg(draw, "key", (0.5, 0.16), layout=None)
 
 
-def _chart(title: str, name: str, draw: Callable[[Any], None], lengths: Sequence[int], *, shares: bool = True) -> Chart:
+def _chart(
+    title: str, name: str, draw: Callable[[Any], None], summary: Summary, lengths: Sequence[int], *, shares: bool = True
+) -> Chart:
     known = [length for length in lengths if length]
+    names = [short(length, length in summary.ranges) for length in known]
 
     def dress(axes: Any) -> None:
         draw(axes)
         axes.set_xscale("log", base=2)
-        axes.set_xticks(known, _tick_labels(known))
+        axes.set_xticks(known, _tick_labels(known, names))
         axes.minorticks_off()
         axes.set_xlabel("tokens in the document")
         axes.grid(True, axis="y")
@@ -115,18 +119,18 @@ def _chart(title: str, name: str, draw: Callable[[Any], None], lengths: Sequence
         if len(known) == 1:
             axes.set_xlim(known[0] / 2, known[0] * 2)
 
-    values = "from " + (f"{short(known[0])} to {short(known[-1])} tokens" if known else "documents of unknown length")
+    values = "from " + (f"{names[0]} to {names[-1]} tokens" if known else "documents of unknown length")
     return Chart(title=title, svg=_svg(dress, name, _SIZE), summary=f"{title}, {values}; the numbers are in the table")
 
 
-def _tick_labels(lengths: Sequence[int]) -> list[str]:
-    """Names for the ticks of a logarithmic axis; one too near to the next gets none."""
+def _tick_labels(lengths: Sequence[int], names: Sequence[str]) -> list[str]:
+    """The names of the ticks of a logarithmic axis; one too near to the next gets none."""
     near = 0.09 * math.log(lengths[-1] / lengths[0]) if lengths else 0.0
     labels: list[str] = []
     last = math.inf
-    for length in reversed(lengths):
+    for length, name in zip(reversed(lengths), reversed(names), strict=True):
         fits = last - math.log(length) > near or last == math.inf
-        labels.append(short(length) if fits else "")
+        labels.append(name if fits else "")
         last = math.log(length) if fits else last
     return labels[::-1]
 
@@ -145,20 +149,33 @@ def _draw_accuracy(axes: Any, cells: Sequence[Cell], place: int) -> None:
 
 def _draw_means(axes: Any, summary: Summary) -> None:
     for place, one in enumerate(summary.contenders):
-        points = [(length, summary.means[length, one][0]) for length in summary.lengths if (length, one) in summary.means]
-        points = [(length, 100 * mean) for length, mean in points if length]
-        axes.plot([x for x, _ in points], [y for _, y in points], **_line_style(place))
+        for points in mean_lines(summary, one):
+            axes.plot([x for x, _ in points], [y for _, y in points], **_line_style(place))
+
+
+def mean_lines(summary: Summary, one: str) -> list[list[tuple[int, float]]]:
+    """Points (length, mean in per cent) of a contender; a new line begins where the mean is over other tasks."""
+    lines: list[list[tuple[int, float]]] = []
+    last: tuple[str, ...] | None = None
+    for length in summary.lengths:
+        if length and (length, one) in summary.means:
+            if summary.compared[length] != last:
+                lines.append([])
+            last = summary.compared[length]
+            lines[-1].append((length, 100 * summary.means[length, one][0]))
+    return lines
 
 
 def _draw_costs(
     axes: Any, summary: Summary, one: str, place: int, value: Callable[[Cell], float | None], line: Line | None
 ) -> None:
+    """Points are at the mean length of the documents: of a range that is not its end."""
     points = []
     for length in summary.lengths:
-        values = [value(cell) for cell in summary.cells.values() if (cell.length, cell.contender) == (length, one)]
-        known = [one for one in values if one]
+        cells = [cell for cell in summary.cells.values() if (cell.length, cell.contender) == (length, one)]
+        known = [(cell.document, cost) for cell in cells if (cost := value(cell)) and cell.document]
         if length and known:
-            points.append((length, sum(known) / len(known)))
+            points.append((sum(x for x, _ in known) / len(known), sum(y for _, y in known) / len(known)))
     style = _line_style(place)
     axes.plot([x for x, _ in points], [y for _, y in points], **{**style, "linestyle": "none"})
     if line is not None and points:

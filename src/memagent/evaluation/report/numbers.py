@@ -35,13 +35,28 @@ def number(value: float | None) -> str:
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
 
 
-def tokens(length: int) -> str:
-    """A length class in full: "16,384"."""
-    return f"{length:,}" if length else "length unknown"
+def tokens(length: int, ranged: bool = False) -> str:
+    """A length class in full: "16,384"; "up to 16,384" if it is `ranged`."""
+    if not length:
+        return "length unknown"
+    return f"up to {length:,}" if ranged else f"{length:,}"
 
 
-def short(length: int) -> str:
-    """A length for an axis: K is 1,024, k and M are 1,000 and 1,000,000."""
+def depth(low: float, high: float) -> str:
+    """A row of a map of depths: "40–50 %", "50 %"."""
+    ends = [f"{100 * end:.3g}" for end in (low, high)]
+    return f"{ends[0]} %" if low == high else f"{'–'.join(ends)} %"
+
+
+def r2(value: float | None) -> str:
+    """The share of the variance that a line explains."""
+    return NONE if value is None else f"{value:.4f}"
+
+
+def short(length: int, ranged: bool = False) -> str:
+    """A length for an axis: K is 1,024, k and M are 1,000 and 1,000,000; "≤16K" if it is `ranged`."""
+    if ranged:
+        return f"≤{short(length)}"
     for unit, name in ((1_000_000, "M"), (1024, "K"), (1000, "k")):
         if length >= unit and length % unit == 0:
             return f"{length // unit}{name}"

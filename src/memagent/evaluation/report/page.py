@@ -19,11 +19,12 @@ from memagent.evaluation.report.charts import accuracy_charts, cost_charts, key
 from memagent.evaluation.report.findings import Findings
 from memagent.evaluation.report.readings import Gap, ReadingView
 from memagent.evaluation.report.text import clean
-from memagent.evaluation.summary import DEPTHS
 from memagent.evaluation.tally import STEPS
 
 GENERATOR = '<meta name="generator" content="memagent'
 _HERE = Path(__file__).parent
+_OPEN_MAPS = 3  # more maps of depths are folded, a task each
+_REPLY = 600  # characters of a reply that are shown
 
 
 def html_page(findings: Findings, title: str, views: Sequence[ReadingView]) -> str:
@@ -62,10 +63,10 @@ def _environment() -> Environment:
     environment.globals.update(
         {
             name: getattr(numbers, name)
-            for name in ("percent", "percents", "signed", "signed_interval", "number", "tokens", "short")
+            for name in ("percent", "percents", "signed", "signed_interval", "number", "tokens", "short", "depth", "r2")
         }
     )
-    environment.globals.update(DEPTHS=DEPTHS, STEPS=STEPS)
+    environment.globals.update(STEPS=STEPS, OPEN_MAPS=_OPEN_MAPS, REPLY=_REPLY)
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str)
     environment.filters["is_gap"] = lambda turn: isinstance(turn, Gap)
     return environment

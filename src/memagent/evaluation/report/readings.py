@@ -109,7 +109,7 @@ def _text(sample: Sample | None, span: Span, needed: list[Fact]) -> tuple[Piece,
 
 
 def _turns(record: Record, diagnosis: Diagnosis, sample: Sample | None) -> Iterator[ShownTurn | Gap]:
-    """The turns that showed a needed fact, moved one, or changed the memory; what is between them as gaps."""
+    """The turns that showed a needed fact, moved one, changed the memory, or said more than an answer; then gaps."""
     needed = [trace.fact for trace in diagnosis.traces]
     memory, quiet, changes = "", 0, 0
     before: dict[int, str] = {}
@@ -145,8 +145,9 @@ def _chosen(record: Record, diagnosis: Diagnosis, before: dict[int, str]) -> set
         moved = any(_events(turn.number, diagnosis))
         showed = record.shown is None and bool(_facts_in(turn, diagnosis))
         changed = turn.memory is not None and turn.memory != before[turn.number]
-        if moved or showed or changed:
-            ranked.append((0 if moved else 1 if showed else 2, turn.number))
+        answered = turn.kind == "answer" and turn.reply is not None
+        if moved or showed or changed or answered:
+            ranked.append((0 if moved or answered else 1 if showed else 2, turn.number))
     return {number for _, number in sorted(ranked)[:_TURNS]}
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from memagent.evaluation.diagnosis import VERDICTS
 from memagent.evaluation.report.findings import Findings
-from memagent.evaluation.report.numbers import number, percent, percents, signed, signed_interval, tokens
+from memagent.evaluation.report.numbers import number, percent, percents, r2, signed, signed_interval, tokens
 from memagent.evaluation.report.text import clean
 from memagent.evaluation.statistics import Line
-from memagent.evaluation.summary import Cell
+from memagent.evaluation.summary import Cell, Summary
 from memagent.evaluation.tally import STEPS
 
 MARK = "<!-- memagent report -->"
@@ -42,7 +42,7 @@ def _accuracy(findings: Findings) -> Iterator[str]:
     summary = findings.summary
     yield f"Accuracy in per cent, scorer `{findings.scorer}` (95 % Wilson interval; samples). Failed readings count as 0."
     yield ""
-    heads = ["task", "contender", *(f"{tokens(length)} tokens" for length in summary.lengths)]
+    heads = ["task", "contender", *_lengths(summary)]
     rows = [
         [_plain(task), _plain(one), *(_cell(summary.cells.get((task, length, one))) for length in summary.lengths)]
         for task in summary.tasks
@@ -51,9 +51,28 @@ def _accuracy(findings: Findings) -> Iterator[str]:
     if len(summary.tasks) > 1:
         for one in summary.contenders:
             means = (summary.means.get((length, one)) for length in summary.lengths)
-            cells = [f"{percent(mean[0])} ({mean[1]} tasks)" if mean else "" for mean in means]
+            cells = [f"{percent(mean[0])} ({_tasks(mean[1])})" if mean else "" for mean in means]
             rows.append(["**mean over tasks**", _plain(one), *cells])
     yield from _table(heads, rows)
+    if len(summary.tasks) > 1 and summary.partly_compared:
+        yield "Means are over the tasks that all contenders with readings of a length have read. Where these are not all:"
+        yield ""
+        for length, tasks in summary.partly_compared.items():
+            named = ", ".join(map(_plain, tasks)) if tasks else "none that all have read"
+            yield f"- {_length(length, summary)}: {named}"
+        yield ""
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'s' if count != 1 else ''}"
+
+
+def _lengths(summary: Summary) -> list[str]:
+    return [_length(length, summary) for length in summary.lengths]
+
+
+def _length(length: int, summary: Summary) -> str:
+    return f"{tokens(length, length in summary.ranges)}{' tokens' if length else ''}"
 
 
 def _cell(cell: Cell | None) -> str:
@@ -77,11 +96,14 @@ def _differences(findings: Findings) -> Iterator[str]:
             if any(found):
                 cells = [f"{signed(d.mean)} ({signed_interval(d.interval)}; {d.n:,})" if d else "" for d in found]
                 rows.append([_plain(task), _plain(one), *cells])
-    yield from _table(["task", "contender", *(f"{tokens(length)} tokens" for length in summary.lengths)], rows)
+    yield from _table(["task", "contender", *_lengths(summary)], rows)
 
 
 def _growth(findings: Findings) -> Iterator[str]:
-    yield "Growth with the length of the document (least squares over readings that ended with an answer)."
+    yield (
+        "Growth with the length of the document (least squares over readings that ended with an answer)."
+        " Readings of one batch share its time."
+    )
     yield ""
     heads = (
         "contender",
@@ -90,17 +112,19 @@ def _growth(findings: Findings) -> Iterator[str]:
         "tokens in and out per document token",
         "R²",
         "readings",
+        "distinct times",
     )
     rows = []
     for one in findings.contenders:
         growth = findings.summary.growth[one]
         seconds, through = _line(growth.seconds, 1e6), _line(growth.tokens, 1)
-        rows.append([_plain(one), *seconds, *through, f"{growth.seconds.n:,}" if growth.seconds else ""])
+        counts = (f"{growth.seconds.n:,}", f"{growth.times:,}") if growth.seconds else ("", "")
+        rows.append([_plain(one), *seconds, *through, *counts])
     yield from _table(heads, rows)
 
 
 def _line(line: Line | None, unit: float) -> tuple[str, str]:
-    return ("", "") if line is None else (number(line.slope * unit), f"{line.r2:.4f}")
+    return ("", "") if line is None else (number(line.slope * unit), r2(line.r2))
 
 
 def _diagnoses(findings: Findings) -> Iterator[str]:
@@ -108,7 +132,7 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
     yield ""
     heads = (
         "contender facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {n} updates, %"
-        "|overflow|empty|unchanged|filler, %"
+        "|overflow|memory full|empty|unchanged|filler, %"
     )
     names = heads.format(n=STEPS).replace("contender facts", "contender|facts").split("|")
     rows = []
@@ -122,7 +146,7 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
                 *(f"{tally.facts:,}", percent(tally.coverage), str(tally.missed), str(tally.cut), str(tally.drifted)),
                 *(step, f"{kept.steps:,}" if kept else ""),
                 f"{percent(kept.far)} ({percents(kept.far_interval)})" if kept else "",
-                *(str(tally.overflow), str(tally.empty), str(tally.unchanged), percent(tally.filler)),
+                *(str(tally.overflow), str(tally.full), str(tally.empty), str(tally.unchanged), percent(tally.filler)),
             ]
         )
     yield from _table(names, rows)
