@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from memagent.errors import TaskError
 from memagent.tasks.counting import CommonOptions, FrequentOptions, zeta
 from memagent.tasks.task import Materials
-from memagent.tasks.words import Words
+from memagent.tasks.words import Words, shipped_words
 from tests.tasks.made import TASKS, materials, sample, tokenizer
 
 
@@ -47,13 +48,32 @@ def test_common_words_stand_anywhere_in_the_list() -> None:
     assert all(common & set(words[part * tenth : (part + 1) * tenth]) for part in range(10))
 
 
-def test_a_short_word_list_is_helped_out_with_pairs_and_coined_words() -> None:
+def test_a_short_word_list_is_helped_out_with_coined_words() -> None:
     few = Words(tuple("red blue tall".split()), tuple(f"{word}hat" for word in "abcdefghijklm"))
     using = Materials(tokenizer=tokenizer("words"), haystack=materials().haystack, words=few)
     counts = Counter(listed(str(sample("cwe", 4096, using=using).document)))
-    assert sum("-" in word for word in counts) == 18
     assert len(counts) > 100
-    assert len(sample("cwe", 4096, using=using).answers) == 10
+    answers = sample("cwe", 4096, using=using).answers
+    assert len(answers) == 10
+    coined = counts.keys() - {*few.adjectives, *few.nouns}
+    assert all(word.isalpha() for word in coined)
+    assert not [(word, common) for word in coined for common in answers if common in word]
+
+
+def test_common_words_that_every_coined_word_holds_are_refused() -> None:
+    letters = Words((), tuple("abcdefghijklmnopqrstuvwxyz"))
+    using = Materials(tokenizer=tokenizer("words"), haystack=materials().haystack, words=letters)
+    with pytest.raises(TaskError, match="longer words"):
+        sample("cwe", 4096, using=using, common=26)
+
+
+@pytest.mark.parametrize("tokens", [4096, 40_000, 300_000])
+def test_no_part_of_an_entry_comes_more_often_than_the_common_words(tokens: int) -> None:
+    one = sample("cwe", tokens)
+    counts = Counter(re.findall("[a-z]+", str(one.document)))
+    assert {word for word, _ in counts.most_common(10)} == set(one.answers)
+    listed = {*shipped_words("eval").adjectives, *shipped_words("eval").nouns}
+    assert (len(counts) > len(listed)) is (tokens > 4096)
 
 
 @pytest.mark.parametrize("tokens", [700, 4000, 40_000])

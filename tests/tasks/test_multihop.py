@@ -13,7 +13,7 @@ from memagent.models.open import EMBEDDED
 from memagent.models.tokenizers import ByteTokenizer, FileTokenizer
 from memagent.scoring import strict
 from memagent.tasks.multihop import TASKS
-from memagent.tasks.names import coined
+from memagent.tasks.names import Names, coined
 from memagent.tasks.relations import RELATIONS, Relation, path
 from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Request
@@ -122,6 +122,26 @@ def test_distractors_share_relations_names_and_branch_off() -> None:
     assert {relation for relation, _, _ in needed} <= {relation for relation, _, _ in others}
     assert {a for _, a, _ in needed} & {a for _, a, _ in others}
     assert len(make(distractors=0, hops=3).facts) == 3
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3, 4])
+def test_names_never_run_out(hops: int) -> None:
+    for index in range(5):
+        one = make(tokens=8192, index=index, hops=hops, distractors=40)
+        assert len({fact.key for fact in one.facts}) == len(one.facts) >= 41
+        assert answered(one.question, one.facts) == set(one.answers)
+
+
+def test_a_likeness_that_is_used_up_gives_way_to_a_fresh_name() -> None:
+    for kind in ("company", "work", "person"):
+        names = Names(generator(1, "names", 0), "eval")
+        first = names.new(kind)
+        given = [names.new(kind, first) for _ in range(60)]
+        assert len({first, *given}) == 61
+        word = first.removeprefix("The ").split(" ")[0]
+        similar = sum(word in name.split(" ") for name in given)
+        assert similar == {"company": 9, "work": 11}.get(kind, similar)
+    assert similar > 12
 
 
 @pytest.mark.parametrize(

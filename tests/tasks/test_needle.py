@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from uuid import UUID
 
 import pytest
@@ -87,6 +88,14 @@ def test_a_haystack_of_needles_holds_the_asked_key_once(task: str) -> None:
         assert len(lines) == len(set(lines)) > 100
         assert sum(fact.key in line for line in lines) == 1
         assert all(line.startswith("One of the special magic ") for line in lines[:-1])
+
+
+def test_a_long_haystack_of_needles_repeats_keys_but_not_the_asked_one() -> None:
+    one = sample("niah_multikey_2", 65_536)
+    (fact,) = one.facts
+    keys = Counter(re.findall(r" for ([a-z]+-[a-z]+) is", str(one.document)))
+    assert keys[fact.key] == 1
+    assert len(keys) < keys.total(), "as in RULER, which draws keys without looking back"
 
 
 def test_uuids_are_of_version_four() -> None:

@@ -1,10 +1,10 @@
 """Counting words, with the structure and parameters of RULER (arXiv 2404.06654): cwe, common words among uncommon ones in
 a numbered list, and fwe, coded words whose frequencies follow a zeta distribution.
 
-What differs from RULER: uncommon words beyond the word list are pairs of its words ("amber-falcon"), and coined words when
-those run out, where RULER changes to another list; one uncommon word may come less often than the others, and some dots
-more, to fit the length; the worked example before the list is left out (a document that is read in pieces has no place for
-it); and the wording, unless that of a RULER checkout is used.
+What differs from RULER: the word list is ours, and smaller; uncommon words beyond it are coined ("dolavemi"), where RULER
+changes to another list; one uncommon word may come less often than the others, and some dots more, to fit the length; the
+worked example before the list is left out (a document that is read in pieces has no place for it); and the wording, unless
+that of a RULER checkout is used.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _LAST_WORDS = 64  # that are tried to fit the length
 _CODE_LETTERS = 6
 _ASKED = 3  # coded words
 _DOTS = "..."
+_PATIENCE = 10_000  # coined words without a new one before the common words count as too short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,17 +195,22 @@ def _fit_size(build: Callable[[int], str], tokenizer: Tokenizer, tokens: int, le
 
 
 def _uncommon(rng: random.Random, words: Words, common: Sequence[str]) -> Iterator[str]:
-    """Words without end, no two alike, none of which is or holds a common one: listed, then pairs, then coined ones."""
+    """Words without end, no two alike, none of them common: those of the list, then coined ones that hold no common one.
+
+    All are single words: in pairs of listed words the parts would come more often than the common words do.
+    """
     listed = [word for word in dict.fromkeys((*words.adjectives, *words.nouns)) if word not in common]
     rng.shuffle(listed)
     yield from listed
-    seen, pairs = {*listed, *common}, len(listed) ** 2 // 2
-    while True:
-        word = f"{rng.choice(listed)}-{rng.choice(listed)}" if pairs > 0 else coined(rng, 6, 12)
-        if word not in seen and (pairs > 0 or split_of(word) == split_of(common[0])):
+    seen, idle = {*listed, *common}, 0
+    while idle < _PATIENCE:
+        word = coined(rng, 6, 12)
+        idle += 1
+        if word not in seen and split_of(word) == split_of(common[0]) and not any(one in word for one in common):
             seen.add(word)
-            pairs -= 1
+            idle = 0
             yield word
+    raise TaskError(f"no words can be coined that hold none of {', '.join(common)}: give a list of longer words")
 
 
 def _codes(rng: random.Random) -> Iterator[str]:

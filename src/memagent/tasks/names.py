@@ -43,9 +43,13 @@ class Names:
         self._given: set[str] = set()
 
     def new(self, kind: Kind, like: str = "") -> str:
-        """A new name; `like`, a name of the same kind, lends it a part if names of this kind have parts to lend."""
+        """A new name; `like`, a name of the same kind, lends it a part.
+
+        None is lent if names of this kind have no parts, or if all names with this part are given.
+        """
+        similar = bool(like) and self._can_lend(kind, like)
         while True:
-            name = self._like(kind, like) if like and kind in ("person", "company", "work") else self._fresh(kind)
+            name = self._like(kind, like) if similar else self._fresh(kind)
             if name not in self._given:
                 self._given.add(name)
                 return name
@@ -58,6 +62,14 @@ class Names:
         if kind == "work":
             return f"The {self._word(kind)} {self._rng.choice(_WORKS)}"
         return self._word(kind)
+
+    def _can_lend(self, kind: Kind, name: str) -> bool:
+        if kind == "person":
+            return True
+        first = name.removeprefix("The ").split(" ")[0]
+        if kind == "company":
+            return any(f"{first} {last}" not in self._given for last in _COMPANIES)
+        return kind == "work" and any(f"The {first} {last}" not in self._given for last in _WORKS)
 
     def _like(self, kind: Kind, name: str) -> str:
         first, last = name.removeprefix("The ").split(" ")

@@ -34,7 +34,7 @@ class NeedleOptions:
     """What to hide and what to ask for. RULER's parameter is named in brackets.
 
     haystack  what the facts are hidden in [type_haystack]: noise (stock sentences, repeated), essay (the text given), or
-              needle (facts about other keys, no two alike)
+              needle (facts about other keys, which come again by chance, as in RULER)
     key       what keys are [type_needle_k]: pair ("amber-falcon"), phrase, name, noun, coined, number, uuid
     value     what values are [type_needle_v]: number (7 digits), word, uuid
     keys      number of keys with facts [num_needle_k]; no fewer than `queries`
