@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import stat
+import subprocess
+import sys
 
 import pytest
 
 from memagent.core.types import Span
 from memagent.errors import TaskError
-from memagent.tasks.files import SampleFile, Shared, atomic_file, sample_line
+from memagent.tasks.files import SampleFile, Shared, atomic_file, check_replaceable, sample_line
 from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Fact, Sample
 
@@ -94,13 +99,74 @@ def test_the_digest_changes_with_the_shared_text(tmp_path):
         ({**LINE, "document": {"file": "b.text", "pieces": [[5, 2]]}}, r"line 2, document\.pieces\.0"),
         ({**LINE, "document": {"file": "b.text", "sha256": "00"}}, r"line 2, document\.sha256: .*has changed"),
         ({**LINE, "id": "first"}, "line 2, id: 'first' stands in line 1 already"),
+        ('{"question": "q", "document": "d", "answers": ["x"], "meta": {"depth": NaN}}', "line 2: .*NaN"),
+        ('{"question": "q", "document": "d", "answers": ["x"], "meta": {"depth": -Infinity}}', "line 2: .*-Infinity"),
+        ('{"question": "q", "document": "d", "answers": ["x"], "meta": {"depth": 1e999}}', "line 2: .*1e999"),
+        ({**LINE, "meta": {"target": "long"}}, r"line 2, meta\.target"),
+        ({**LINE, "meta": {"target": None}}, r"line 2, meta\.target"),
+        ({**LINE, "meta": {"target": True}}, r"line 2, meta\.target"),
+        ({**LINE, "meta": {"target": 4096.0}}, r"line 2, meta\.target"),
+        ({**LINE, "meta": {"target": 0}}, r"line 2, meta\.target"),
+        ({**LINE, "meta": {"target": 10**12 + 1}}, r"line 2, meta\.target"),
+        ({**LINE, "tokens": 10**12 + 1}, "line 2, tokens"),
+        ({**LINE, "tokens": 10**5000 if sys.get_int_max_str_digits() == 0 else 10**4000}, "line 2, tokens"),
+        ({**LINE, "document": "17 \ud800"}, "line 2, document: half of a surrogate"),
+        ({**LINE, "document": {"file": "b.text", "pieces": ["\udc00"]}}, r"line 2, document\.pieces\.0: half"),
+        ({**LINE, "question": "\udfff?"}, "line 2, question: half"),
+        ({**LINE, "answers": ["17", "\ud800"]}, r"line 2, answers\.1: half"),
+        ({**LINE, "meta": {"a": {"b": "\ud800"}}}, r"line 2, meta\.a\.b: half"),
+        ({**LINE, "meta": {"a": {"\ud800": 1}}}, r"line 2, meta\.a: half .*name of a field"),
+        ({**LINE, "\ud800": 1}, "line 2, the line: half .*name of a field"),
+        ('{"question": "q", "meta": ' + '{"a": ' * 80 + "1" + "}" * 81, "line 2, meta: .*more than 64 deep"),
+        ('{"question": "q", "meta": ' + "[" * 50_000, "line 2, the line: .*more than 64 deep"),
+        ("[" * 500 + "]" * 500, "line 2, 0: .*more than 64 deep"),
+        ({**LINE, "document": {"file": "/etc/hostname"}}, r"line 2, document\.file: /etc/hostname leads out"),
+        ({**LINE, "document": {"file": "../other.text"}}, r"line 2, document\.file: \.\./other\.text leads out"),
+        ({**LINE, "document": {"file": "link.text"}}, r"line 2, document\.file: link\.text leads out"),
+        ({**LINE, "document": {"file": "folder/other.text"}}, r"line 2, document\.file: folder/other\.text leads out"),
+        ({**LINE, "document": {"file": "circle"}}, r"line 2, document\.file"),
+        ({**LINE, "document": {"file": "b\0.text"}}, r"line 2, document\.file"),
         ({key: LINE[key] for key in ("question", "document")}, "line 2, answers"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, line, named):
-    (tmp_path / "b.text").write_text(BASE, encoding="utf-8")
-    with pytest.raises(TaskError, match=named):
-        SampleFile.open(write(tmp_path / "s.jsonl", {**LINE, "id": "first"}, line))
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    (tmp_path / "other.text").write_text(BASE, encoding="utf-8")
+    (folder / "b.text").write_text(BASE, encoding="utf-8")
+    (folder / "link.text").symlink_to(tmp_path / "other.text")
+    (folder / "folder").symlink_to(tmp_path)
+    (folder / "circle").symlink_to("circle")
+    with pytest.raises(TaskError, match=named) as caught:
+        SampleFile.open(write(folder / "s.jsonl", {**LINE, "id": "first"}, line))
+    str(caught.value).encode()
+
+
+def test_what_is_not_wrong(tmp_path):
+    folder = tmp_path / "samples"
+    (folder / "texts").mkdir(parents=True)
+    (folder / "texts" / "book.txt").write_text(BASE, encoding="utf-8")
+    (folder / "link.txt").symlink_to("texts/book.txt")
+    (tmp_path / "seen").symlink_to(folder)
+    names = ("texts/book.txt", "texts/../texts/book.txt", "link.txt")
+    lines = [{**LINE, "document": {"file": name}} for name in names]
+    lines.append(
+        {**LINE, "document": "Smile: \U0001f600.", "tokens": 10**12, "meta": {"target": 10**12, "a": [[0.5], None]}}
+    )
+    write(folder / "s.jsonl", *lines)
+    assert len(list(SampleFile.open(tmp_path / "seen" / "s.jsonl"))) == 4
+
+
+def test_a_file_that_changes_under_way_is_noticed(tmp_path):
+    path = write(tmp_path / "s.jsonl", LINE, {**LINE, "question": "Where is it?"})
+    file = SampleFile.open(path)
+    write(path, LINE, {**LINE, "question": "Which is it?"})
+    assert file.load("line-1").question == LINE["question"]
+    with pytest.raises(TaskError, match=r"s\.jsonl, line 2: the file has changed"):
+        file.load("line-2")
+    write(path, LINE)
+    with pytest.raises(TaskError, match=r"s\.jsonl, line 2: the file has changed"):
+        file.load("line-2")
 
 
 def test_files_that_are_not_there_empty_or_binary(tmp_path):
@@ -130,3 +196,76 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     (tmp_path / "a file").write_text("")
     with pytest.raises(TaskError, match="cannot be written"), atomic_file(tmp_path / "a file" / "out.jsonl"):
         pass
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to the pipe").symlink_to("pipe")
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("pipe", "to the pipe", "circle"):
+        with pytest.raises(TaskError, match=f"{name} is not a file that can be replaced"), atomic_file(tmp_path / name):
+            pytest.fail("opened")
+        with pytest.raises(TaskError, match=f"{name} is not a file that can be replaced"):
+            check_replaceable(tmp_path / name)
+    with pytest.raises(TaskError, match="is a folder"), atomic_file(tmp_path):
+        pytest.fail("opened")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_links_are_followed(tmp_path, there):
+    (tmp_path / "far").mkdir()
+    if there:
+        (tmp_path / "far" / "real.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to("far/real.jsonl")
+    with atomic_file(tmp_path / "link.jsonl") as stream:
+        stream.write("new")
+        assert [left.suffix for left in (tmp_path / "far").iterdir()].count(".partial") == 1
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert [(one.name, one.read_text()) for one in (tmp_path / "far").iterdir()] == [("real.jsonl", "new")]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
+    path = tmp_path / "out [1].jsonl"
+    code = (
+        "import sys, time; from pathlib import Path; from memagent.tasks.files import atomic_file\n"
+        "with atomic_file(Path(sys.argv[1])) as stream: print('open', flush=True); time.sleep(60)"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == "open\n"
+        dead, living = processes
+        dead.kill()
+        assert dead.wait() == -signal.SIGKILL
+        others = [tmp_path / f"other.jsonl.{dead.pid}.partial", tmp_path / f"{path.name}.notes.partial"]
+        for other in others:
+            other.write_text("")
+        with atomic_file(path) as stream:
+            stream.write("whole")
+        assert set(tmp_path.iterdir()) == {path, tmp_path / f"{path.name}.{living.pid}.partial", *others}
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# Read me\n", "{not json}\n", "[1]\n", '{"name": "x"}\n', "{\n", "\n", "\0\xff\n", '["question"]\n', "[" * 99_999],
+)
+def test_only_sample_files_may_be_replaced(tmp_path, text):
+    path = tmp_path / "README.md"
+    check_replaceable(path)
+    path.write_text("")
+    check_replaceable(path)
+    write(path, LINE, "anything")
+    check_replaceable(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    check_replaceable(path)
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(TaskError, match=r"README\.md exists and is not a sample file: give another name"):
+        check_replaceable(path)
+    assert path.read_text(encoding="latin-1") == text

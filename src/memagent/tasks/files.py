@@ -6,14 +6,18 @@ A document stands in its line, or in a text file beside it that many lines share
     {"document": {"file": "book.text", "sha256": "…", "pieces": [[0, 5200], "One sentence more. ", [5200, 9000]]}}
 
 Pieces are characters [start, end) of the shared file or strings of the document's own, in order; without "pieces" the
-document is the whole file. File names are relative to the sample file. `docs/reference/samples.md` describes every field.
+document is the whole file. File names are relative to the sample file, and lead nowhere but into its folder: a sample file
+from elsewhere must not send other files to a server. `docs/reference/samples.md` describes every field.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -29,6 +33,10 @@ from memagent.tasks.rope import Piece, Rope
 from memagent.tasks.samples import Fact, Sample, checked
 
 Offset = Annotated[int, Field(ge=0)]
+
+_MOST_TOKENS = 10**12
+_DEEPEST = 64
+_TOO_DEEP = f"lists and objects within each other, more than {_DEEPEST} deep"
 
 
 class _Strict(BaseModel):
@@ -64,14 +72,14 @@ class SampleLine(_Strict):
     answers: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
     mode: Mode = "any"
     facts: list[FactLine] = []
-    tokens: int = Field(0, ge=0)
+    tokens: int = Field(0, ge=0, le=_MOST_TOKENS)
     seed: int | None = None
     meta: dict[str, JsonValue] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is known of a sample without its document: `place` and `size` are the bytes of its line."""
+    """What is known of a sample without its document: `place` and `size` are the bytes of its line, `digest` theirs."""
 
     id: str
     task: str
@@ -79,6 +87,7 @@ class Entry:
     line: int
     place: int
     size: int
+    digest: bytes
 
 
 class SampleFile:
@@ -110,7 +119,13 @@ class SampleFile:
                     raise file._error(number, "id", f"{sample.id!r} stands in line {seen[sample.id]} already")
                 seen[sample.id] = number
                 entry = Entry(
-                    id=sample.id, task=sample.task, tokens=sample.tokens, line=number, place=place, size=len(line)
+                    id=sample.id,
+                    task=sample.task,
+                    tokens=sample.tokens,
+                    line=number,
+                    place=place,
+                    size=len(line),
+                    digest=_digest(line),
                 )
                 entries.append(entry)
             place += len(line)
@@ -133,7 +148,10 @@ class SampleFile:
         entry = self._by_id[id]
         with self._opened() as stream:
             stream.seek(entry.place)
-            return self._parse(stream.read(entry.size), entry.line)
+            line = stream.read(entry.size)
+        if _digest(line) != entry.digest:
+            raise TaskError(f"{self.path}, line {entry.line}: the file has changed since it was opened")
+        return self._parse(line, entry.line)
 
     def _lines(self) -> Iterator[bytes]:
         with self._opened() as stream:
@@ -148,10 +166,7 @@ class SampleFile:
             raise TaskError(f"{self.path}: cannot be read: {error.strerror or error}") from error
 
     def _parse(self, line: bytes, number: int) -> Sample:
-        try:
-            values = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except ValueError as error:
-            raise TaskError(f"{self.path}, line {number}: not a line of JSON: {error}") from error
+        values = self._values(line, number)
         try:
             given = SampleLine.model_validate(values)
         except ValidationError as error:
@@ -159,6 +174,9 @@ class SampleFile:
             # A union names the branch it tried; a user knows no branches.
             where = [str(part) for part in first["loc"] if part not in ("str", "SharedDocument")]
             raise self._error(number, ".".join(where) or "the line", first["msg"]) from error
+        target = given.meta.get("target", 1)
+        if type(target) is not int or not 1 <= target <= _MOST_TOKENS:
+            raise self._error(number, "meta.target", f"a length in tokens is an integer from 1 to {_MOST_TOKENS:,}")
         document = self._document(given.document, number)
         for index, fact in enumerate(given.facts):
             if document.read(fact.start, fact.end) != fact.text:
@@ -177,6 +195,19 @@ class SampleFile:
             return checked(sample)
         except TaskError as error:
             raise self._error(number, "answers", str(error)) from error
+
+    def _values(self, line: bytes, number: int) -> Any:
+        """The JSON of a line: finite numbers, no text that UTF-8 cannot say, nothing nested deeply."""
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            values = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        except ValueError as error:
+            raise TaskError(f"{self.path}, line {number}: not a line of JSON: {error}") from error
+        except RecursionError as error:
+            raise self._error(number, "the line", _TOO_DEEP) from error
+        if (flaw := _flaw(values)) is not None:
+            raise self._error(number, *flaw)
+        return values
 
     def _document(self, given: str | SharedDocument, number: int) -> Rope:
         if isinstance(given, str):
@@ -202,9 +233,13 @@ class SampleFile:
         if given.file not in self._bases:
             path = self.path.parent / given.file
             try:
+                folder = self.path.parent.resolve()
+                if Path(given.file).is_absolute() or not path.resolve().is_relative_to(folder):
+                    message = f"{given.file} leads out of the folder of the sample file: give a relative name within it"
+                    raise self._error(number, "document.file", message)
                 raw = path.read_bytes()
                 self._bases[given.file] = hashlib.sha256(raw).hexdigest(), raw.decode("utf-8")
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError, RuntimeError) as error:  # ValueError: a NUL; RuntimeError: links in a circle
                 raise self._error(number, "document.file", f"{path} cannot be read as UTF-8 text: {error}") from error
         digest, base = self._bases[given.file]
         if given.sha256 not in (None, digest):
@@ -215,6 +250,46 @@ class SampleFile:
 
     def _error(self, number: int, field: str, message: str) -> TaskError:
         return TaskError(f"{self.path}, line {number}, {field}: {message}")
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=8).digest()
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _flaw(values: Any) -> tuple[str, str] | None:
+    """The field of a value that cannot be worked with, and what is wrong with it."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), values)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, str):
+            if not _is_text(value):
+                return ".".join(place) or "the line", "half of a surrogate pair is not text"
+        elif isinstance(value, dict | list):
+            if len(place) >= _DEEPEST:
+                return place[0], _TOO_DEEP
+            if isinstance(value, dict) and not all(map(_is_text, value)):
+                return ".".join(place) or "the line", "half of a surrogate pair in the name of a field is not text"
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting += [((*place, str(key)), inner) for key, inner in pairs]
+    return None
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,17 +323,77 @@ def sample_line(sample: Sample, shared: Shared | None) -> str:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[str]]:
-    """A UTF-8 text file that appears whole when the block ends, or not at all. Raises TaskError if it cannot be written."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    """A UTF-8 text file that appears whole when the block ends, or not at all. Links are followed.
+
+    Raises TaskError if it cannot be written, or if something other than a file is there. What killed processes left of it
+    goes.
+    """
+    _check_regular(path)
+    real = Path(os.path.realpath(path))
+    partial = real.with_name(f"{real.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        real.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(real)
         with partial.open("w", encoding="utf-8", newline="") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(path)
+        partial.replace(real)
     except OSError as error:
         raise TaskError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises TaskError if something other than a sample file is at `path`; an empty file may be replaced."""
+    _check_regular(path)
+    try:
+        with path.open("rb") as stream:
+            beginning = stream.read(64)
+            stream.seek(0)
+            # Whatever else it is may have no line end: a whole line is read only of what may be JSON.
+            line = stream.readline() if beginning.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else b""
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise TaskError(f"{path} exists and cannot be read ({error.strerror or error}): give another name") from error
+    try:
+        values = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        values = None
+    if beginning and not (isinstance(values, dict) and "question" in values):
+        raise TaskError(f"{path} exists and is not a sample file: give another name, or remove it")
+
+
+def _check_regular(path: Path) -> None:
+    """Raises TaskError if a folder, a device, a pipe or a link that leads in a circle is at `path`."""
+    try:
+        if path.is_dir():
+            raise TaskError(f"{path} is a folder: give the name of a file in it")
+        if (path.exists() and not path.is_file()) or Path(os.path.realpath(path)).is_symlink():
+            raise TaskError(f"{path} is not a file that can be replaced: give another name")
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _sweep(path: Path) -> None:
+    """Removes what processes that are dead left of this file."""
+    if os.name != "posix":
+        return  # there, os.kill ends the process
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):
+        pid = left.name.removeprefix(f"{path.name}.").removesuffix(".partial")
+        if re.fullmatch("[0-9]{1,9}", pid) and not _lives(int(pid)):
+            with suppress(OSError):
+                left.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is someone else's
+    return True
