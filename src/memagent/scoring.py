@@ -12,7 +12,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -25,7 +25,10 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """Lower case, compatibility form, no punctuation, no English articles, single spaces (as SQuAD's evaluation does)."""
+    """Lower case, compatibility form, no punctuation, no English articles, single spaces (as SQuAD's evaluation does).
+
+    Without punctuation "1.5" is "15", and "-5" is "5".
+    """
     return _squad_form(unicodedata.normalize("NFKC", text))
 
 
@@ -33,7 +36,8 @@ def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
     """`any`: 1 if the answer equals an accepted one after normalisation. `all`: the fraction of required answers found.
 
     For `all` the answer is read as a list, separated by commas, semicolons, "and" or line breaks; an accepted answer with a
-    separator in it is found as a run of items.
+    separator in it is found as a run of items. Other items cost nothing, as in RULER's metric: this is recall, and an
+    answer that lists everything scores 1. `f1` counts them.
     """
     if mode == "any":
         given = normalize(answer)
@@ -53,20 +57,20 @@ def contains(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
 
 
 def f1(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
-    """Token F1: the harmonic mean of precision and recall of the normalised words.
+    """F1, the harmonic mean of precision and recall. `any`: of the normalised words. `all`: of the two sets of items.
 
-    For `all` each required answer is compared with the items of the answer, read as a list as in `strict` (with runs of
-    items, if it has a separator itself), and gets the best F1 among them: a list is not blamed for its other items.
+    For `all` the answer is read as a list as in `strict`, and so are the required answers: one with a separator in it is
+    several items. Items count whole, once each, and one that is not required lowers the score.
     """
     if mode == "any":
         given = normalize(answer).split()
-        return _over(accepted, mode, lambda one: _token_f1(given, normalize(one).split()))
-    items = _items(answer)
-    return _over(accepted, mode, lambda one: _best_run_f1(items, _items(one)))
+        return _over(accepted, mode, lambda one: _f1(given, normalize(one).split()))
+    _check_some(accepted)
+    return _f1(set(_items(answer)), {item for one in accepted for item in _items(one)})
 
 
 def all_required(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
-    """1 if `strict` finds everything that is required, else 0."""
+    """1 if `strict` finds everything that is required, else 0. As there, other items cost nothing."""
     return float(strict(answer, accepted, mode) == 1)
 
 
@@ -115,10 +119,14 @@ def scores(answer: str, accepted: Sequence[str], mode: Mode = "any") -> dict[str
 
 def _over(accepted: Sequence[str], mode: Mode, score: Callable[[str], float]) -> float:
     """The best of the alternatives, or the mean of the required parts."""
-    if not accepted:
-        raise ValueError("no accepted answer to compare with")
+    _check_some(accepted)
     values = [float(score(one)) for one in accepted]
     return max(values) if mode == "any" else sum(values) / len(values)
+
+
+def _check_some(accepted: Sequence[str]) -> None:
+    if not accepted:
+        raise ValueError("no accepted answer to compare with")
 
 
 def _squad_form(text: str) -> str:
@@ -136,13 +144,6 @@ def _bars(items: Sequence[str]) -> str:
     return f"|{'|'.join(items)}|"
 
 
-def _best_run_f1(items: Sequence[str], required: Sequence[str]) -> float:
-    """The best F1 of `required` with as many neighbouring items."""
-    tokens, length = " ".join(required).split(), max(1, len(required))
-    starts = range(max(1, len(items) - length + 1))
-    return max(_token_f1(" ".join(items[start : start + length]).split(), tokens) for start in starts)
-
-
-def _token_f1(given: Sequence[str], wanted: Sequence[str]) -> float:
+def _f1(given: Collection[str], wanted: Collection[str]) -> float:
     shared = (Counter(given) & Counter(wanted)).total()
     return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
