@@ -182,3 +182,21 @@ def test_tasks_with_lengths_of_their_own_take_one_length(memagent, tmp_path):
     assert memagent(*command).code == 0
     [sample] = SampleFile.open(tmp_path / "s.jsonl")
     assert str(sample.document).strip() == contract.strip()
+
+
+def test_no_file_of_another_kind_is_replaced(memagent, tmp_path):
+    letter = tmp_path / "letter.md"
+    letter.write_text("Dear reader,\n")
+    result = memagent("synth", "grid", "--tokens", 1500, "--samples", 1, "-o", letter)
+    assert result.code == 2
+    assert "is not a sample file" in " ".join(result.err.split())
+    assert letter.read_text() == "Dear reader,\n"
+
+
+def test_behind_a_link_the_texts_stand_beside_the_file(memagent, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real" / "s.jsonl")
+    command = ["synth", "grid", "--tokens", 1500, "--samples", 1, "--shared", "-o", tmp_path / "link.jsonl"]
+    assert memagent(*command).code == 0
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert "all valid" in memagent("validate", tmp_path / "real" / "s.jsonl").out

@@ -1,4 +1,4 @@
-"""Haystacks made of lines: the same stock sentences again and again, or generated ones, no two alike."""
+"""Haystacks made of lines: the same stock sentences again and again, or generated ones."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
 from memagent.tasks.catalog import find
-from memagent.tasks.files import Shared, atomic_file, sample_line
+from memagent.tasks.files import Shared, atomic_file, check_replaceable, sample_line
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.question_files import load_questions
 from memagent.tasks.ruler_wording import load_wording
@@ -112,6 +112,8 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
         )
     for name in recipe.tasks:
         find(name).options(recipe.options)
+    check_replaceable(path)
+    path = path.resolve()  # behind a link, the texts stand beside the file itself
     maker = _Maker(recipe, path.name)
     count = 0
     with ExitStack() as stack:
