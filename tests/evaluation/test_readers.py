@@ -94,6 +94,13 @@ def test_a_retrieved_fact_is_never_cut(place):
     assert WordTokenizer().count("\n[…]\n".join(text.read(span.start, span.end).strip() for span in spans)) <= 160
 
 
+def test_what_is_shown_stands_as_in_the_document():
+    text = Rope(["\n".join(LINES) + "\n" + FACT + " "])
+    for reader in ("truncate", "retrieve"):
+        prepared, _, _ = reading(reader, text=text, comparison=Comparison(passages=2))
+        assert str(prepared.plan.text).endswith(f"\n{FACT} ")  # to the last space
+
+
 def test_whole_is_refused_where_it_does_not_fit():
     model = opened()
     for comparison in (Comparison(), Comparison(direct=False)):

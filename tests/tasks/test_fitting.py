@@ -22,14 +22,16 @@ facts = st.lists(
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> list[Span]:
-    """A piece of the text, or what goes over its end and begins again."""
-    size = len(HAYSTACKS["lines"].text)
+def places(draw: st.DrawFn) -> tuple[str, list[Span]]:
+    """A haystack's name, and a piece of its text, or what goes over its end and begins again."""
+    kind = draw(st.sampled_from(sorted(HAYSTACKS)))
+    size = len(HAYSTACKS[kind].text)
     if draw(st.booleans()):
         start = draw(st.integers(0, 400))
-        return [Span(start=start, end=start + draw(st.integers(1, 400)))]
+        return kind, [Span(start=start, end=start + draw(st.integers(1, 400)))]
     whole = [Span(start=0, end=size)] * draw(st.integers(0, 2))
-    return [Span(start=size - draw(st.integers(1, 400)), end=size), *whole, Span(start=0, end=draw(st.integers(1, 400)))]
+    tail, head = draw(st.integers(1, 400)), draw(st.integers(1, 400))
+    return kind, [Span(start=size - tail, end=size), *whole, Span(start=0, end=head)]
 
 
 def without(text: str, planted: list[Fact], haystack: Haystack) -> str:
@@ -41,8 +43,9 @@ def without(text: str, planted: list[Fact], haystack: Haystack) -> str:
     return text
 
 
-@given(st.sampled_from(sorted(HAYSTACKS)), spans(), facts)
-def test_the_haystack_comes_back_without_the_facts(kind: str, where: list[Span], what: list[tuple[str, float]]) -> None:
+@given(places(), facts)
+def test_the_haystack_comes_back_without_the_facts(place: tuple[str, list[Span]], what: list[tuple[str, float]]) -> None:
+    kind, where = place
     haystack = HAYSTACKS[kind]
     planned = [Planned(text=text) for text, _ in what]
     document, planted = plant(haystack, where, planned, [depth for _, depth in what])
@@ -54,10 +57,11 @@ def test_the_haystack_comes_back_without_the_facts(kind: str, where: list[Span],
     assert rest == base or (rest == base + haystack.joint and not base[-1].isspace())
 
 
-@given(st.sampled_from(sorted(HAYSTACKS)), spans(), facts, st.integers(0, 900), st.integers(0, 900))
+@given(places(), facts, st.integers(0, 900), st.integers(0, 900))
 def test_a_rope_reads_as_its_text(
-    kind: str, where: list[Span], what: list[tuple[str, float]], start: int, end: int
+    place: tuple[str, list[Span]], what: list[tuple[str, float]], start: int, end: int
 ) -> None:
+    kind, where = place
     document, _ = plant(HAYSTACKS[kind], where, [Planned(text=text) for text, _ in what], [depth for _, depth in what])
     assert document.read(start, end) == str(document)[start:end]
 

@@ -74,7 +74,7 @@ def prepare(
             shown = head_and_tail(text, tokenizer, room)
         else:
             shown = retrieved(text, question, tokenizer, room, comparison.passages)
-        excerpt = Rope([GAP.join(text.read(span.start, span.end).strip() for span in shown)])
+        excerpt = Rope([GAP.join(text.read(span.start, span.end) for span in shown)])
     return Prepared(plan=make_plan(excerpt, question, one, opened), shown=tuple(shown))
 
 
