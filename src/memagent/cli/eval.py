@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -32,6 +32,9 @@ from memagent.cli.options import (
 )
 from memagent.errors import ConfigError
 from memagent.settings import make_settings
+
+if TYPE_CHECKING:
+    from memagent.evaluation.runner import Evaluation
 
 
 def evaluate(
@@ -71,11 +74,9 @@ def evaluate(
 ) -> None:
     """Have a reader read every sample of a file, score the answers and keep every turn in a run folder."""
     with boundary() as hints, ExitStack() as stack:
-        from memagent.evaluation.folder import RunFolder
         from memagent.evaluation.readers import Comparison
         from memagent.evaluation.records import ReaderName
-        from memagent.evaluation.runner import TRANSIENT, Evaluation
-        from memagent.evaluation.runner import evaluate as run
+        from memagent.evaluation.runner import Evaluation
         from memagent.tasks.files import SampleFile
 
         if reader not in get_args(ReaderName):
@@ -101,22 +102,29 @@ def evaluate(
             batch=batch,
             concurrency=concurrency,
         )
-        folder = stack.enter_context(
-            RunFolder.open(output, evaluation.config(), again=(*TRANSIENT, "empty") if retry_failed else ())
-        )
-        hints.append(f"the run in {output} can go on: give the same command again")
-        with _shown(len(samples) * samples_per_question) as watcher:
-            run(evaluation, folder, watcher)
-        interrupts.check()
+        _run(evaluation, output, retry_failed, hints)
         useless = _report(output, as_json)
         sys.stdout.flush()
         if useless:
             raise typer.Exit(MODEL)
 
 
+def _run(evaluation: Evaluation, output: Path, retry_failed: bool, hints: list[str]) -> None:
+    """Begins the run in a folder, or goes on with it, and shows how far it is."""
+    from memagent.evaluation.folder import RunFolder
+    from memagent.evaluation.runner import TRANSIENT, evaluate
+
+    again = (*TRANSIENT, "empty") if retry_failed else ()
+    with RunFolder.open(output, evaluation.config(), again=again) as folder:
+        hints.append(f"the run in {output} can go on: give the same command again")
+        with _shown(len(evaluation.samples) * evaluation.attempts) as watcher:
+            evaluate(evaluation, folder, watcher)
+        interrupts.check()
+
+
 @contextlib.contextmanager
 def _shown(total: int) -> Iterator[Callable[[Any], None]]:
-    """A bar with readings done, turns, tokens per second and the mean score so far, where there is a terminal."""
+    """A bar with readings done, turns and tokens per second, where there is a terminal."""
     began = time.monotonic()
     with Progress(
         TextColumn("readings"),

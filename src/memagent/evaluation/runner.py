@@ -100,19 +100,17 @@ class Evaluation:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """How a run stands, for whoever watches. `score` is the sum of the strict scores."""
+    """How a run stands, for whoever watches."""
 
     total: int
     finished: int = 0
     failed: int = 0
-    score: float = 0.0
     turns: int = 0
     tokens: int = 0
 
     def add(self, record: Record) -> None:
         self.finished += 1
         self.failed += record.status == "failed"
-        self.score += record.scores["strict"]
 
 
 Watcher = Callable[[Tally], None]
@@ -147,10 +145,6 @@ class _Reading:
     prepared: Prepared
     progress: Progress
     began: float
-
-    @property
-    def key(self) -> Key:
-        return self.sample.id, self.attempt
 
 
 class _Run:
