@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -30,11 +30,22 @@ from memagent.cli.options import (
     opened_model,
     server_of,
 )
-from memagent.errors import ConfigError
 from memagent.settings import make_settings
 
 if TYPE_CHECKING:
     from memagent.evaluation.runner import Evaluation
+
+
+SamplesPerQuestion = Annotated[
+    int, typer.Option(min=1, help="Readings of each sample, each with its own seed; needs --temperature.")
+]
+Direct = Annotated[
+    bool | None,
+    typer.Option("--direct/--by-turns", help="How baselines show text: answered at once, or as a chunk of a reading."),
+]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Read again what failed because of the server or the model.")
+]
 
 
 def evaluate(
@@ -53,19 +64,12 @@ def evaluate(
     top_p: TopP = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     rules: Annotated[str, typer.Option(help="How odd replies are handled: careful or paper.")] = "careful",
-    samples_per_question: Annotated[
-        int, typer.Option(min=1, help="Readings of each sample, each with its own seed; needs --temperature.")
-    ] = 1,
+    samples_per_question: SamplesPerQuestion = 1,
     passages: Annotated[int, typer.Option(min=1, help="Passages that --reader retrieve shows.")] = 8,
-    direct: Annotated[
-        bool | None,
-        typer.Option("--direct/--by-turns", help="How baselines show text: answered at once, or as a chunk of a reading."),
-    ] = None,
+    direct: Direct = None,
     batch: Annotated[int, typer.Option(min=1, help="Readings in lockstep, for a model in this process.")] = 50,
     concurrency: Concurrency = 8,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Read again what failed because of the server or the model.")
-    ] = False,
+    retry_failed: RetryFailed = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a model in this process.")] = None,
     timeout: Timeout = 600.0,
     window: Window = None,
@@ -75,17 +79,13 @@ def evaluate(
     """Have a reader read every sample of a file, score the answers and keep every turn in a run folder."""
     with boundary() as hints, ExitStack() as stack:
         from memagent.evaluation.readers import Comparison
-        from memagent.evaluation.records import ReaderName
         from memagent.evaluation.runner import Evaluation
         from memagent.tasks.files import SampleFile
 
-        if reader not in get_args(ReaderName):
-            raise ConfigError(f"no reader {reader!r}; known: {', '.join(get_args(ReaderName))}")
         samples = SampleFile.open(file)
         url = server_of(model, base_url)
         opened = opened_model(stack, model, url, concurrency, timeout, window, tokenizer)
-        if threads is not None:
-            _use_threads(threads)
+        _use_threads(threads)
         settings = make_settings(
             opened, model=model, base_url=url, tokenizer=absolute(tokenizer) if tokenizer else None, profile=profile,
             question_tokens=question_tokens, chunk_tokens=chunk_tokens, memory_tokens=memory_tokens,
@@ -96,7 +96,7 @@ def evaluate(
             samples=samples,
             opened=opened,
             settings=settings,
-            reader=reader,  # type: ignore[arg-type]  # checked above
+            reader=reader,  # type: ignore[arg-type]  # checked there
             comparison=Comparison(passages=passages, direct=opened.defaults.direct if direct is None else direct),
             attempts=samples_per_question,
             batch=batch,
@@ -144,10 +144,10 @@ def _shown(total: int) -> Iterator[Callable[[Any], None]]:
         yield update
 
 
-def _use_threads(threads: int) -> None:
+def _use_threads(threads: int | None) -> None:
     """For a model in this process: several runs side by side are faster with one thread each than one run with several."""
     torch = sys.modules.get("torch")
-    if torch is not None:
+    if torch is not None and threads is not None:
         torch.set_num_threads(threads)
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from memagent.core import Span
 from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch
@@ -65,6 +65,8 @@ class Evaluation:
     concurrency: int = 8
 
     def __post_init__(self) -> None:
+        if self.reader not in get_args(ReaderName):
+            raise ConfigError(f"no reader {self.reader!r}; known: {', '.join(get_args(ReaderName))}")
         if self.attempts < 1:
             raise ConfigError(f"{self.attempts} readings of a sample make no run: give at least 1")
         if self.attempts > 1 and self.settings.sampling.temperature == 0:
