@@ -200,3 +200,9 @@ def test_behind_a_link_the_texts_stand_beside_the_file(memagent, tmp_path):
     assert memagent(*command).code == 0
     assert (tmp_path / "link.jsonl").is_symlink()
     assert "all valid" in memagent("validate", tmp_path / "real" / "s.jsonl").out
+
+
+def test_training_words_make_another_task(memagent, tmp_path):
+    memagent("synth", "grid", "--tokens", 1500, "--samples", 1, "--split", "train", "-o", tmp_path / "s.jsonl")
+    values = json.loads((tmp_path / "s.jsonl").read_text())
+    assert (values["task"], values["meta"]["split"]) == ("grid split=train", "train")
