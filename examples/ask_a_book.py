@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PLANTED = ROOT / "build/moby-dick-with-three-facts.txt"
 FACTS = (  # relative depth, sentence
     (0.12, "The access code for amber-falcon is 4821973."),
-    (0.55, "One of the special magic numbers for quiet-harbor is: 7305418."),
+    (0.55, "A secret number for quiet-harbor is 7305418."),
     (0.91, "The serial number of velvet-compass is 2690147."),
 )
 QUESTIONS = (
     "What is the access code for amber-falcon?",
-    "What is the special magic number for quiet-harbor?",
+    "What is the secret number for quiet-harbor?",
     "What is the serial number of velvet-compass?",
 )
 

@@ -36,8 +36,8 @@ def test_the_published_names_and_parameters() -> None:
 def test_the_sentence_and_the_question() -> None:
     one = sample("niah_single_2")
     (fact,) = one.facts
-    assert fact.text == f"One of the special magic numbers for {fact.key} is: {fact.value}."
-    assert one.question == f"What is the special magic number for {fact.key} mentioned in the provided text?"
+    assert fact.text == f"A secret number for {fact.key} is {fact.value}."
+    assert one.question == f"What is the secret number for {fact.key}?"
     assert re.fullmatch(r"[a-z]+-[a-z]+", fact.key)
     assert re.fullmatch(r"[1-9]\d{6}", fact.value)
     assert (one.mode, one.answers) == ("any", (fact.value,))
@@ -52,7 +52,7 @@ def test_one_of_four_keys_is_asked() -> None:
 def test_all_values_of_one_key_are_asked() -> None:
     one = sample("niah_multivalue")
     (key,) = set(needed(one))
-    assert one.question == f"What are the special magic numbers for {key} mentioned in the provided text?"
+    assert one.question == f"What are all the secret numbers for {key}?"
     assert (one.mode, len(set(one.answers)), len(one.facts)) == ("all", 4, 4)
 
 
@@ -60,7 +60,7 @@ def test_all_of_four_keys_are_asked() -> None:
     one = sample("niah_multiquery")
     assert len(set(needed(one))) == len(one.answers) == 4
     assert all(key in one.question for key in needed(one))
-    assert one.question.startswith("What are the special magic numbers for ")
+    assert one.question.startswith("What are all the secret numbers for ")
 
 
 def test_every_key_has_as_many_values() -> None:
@@ -87,7 +87,7 @@ def test_a_haystack_of_needles_holds_the_asked_key_once(task: str) -> None:
         lines = str(one.document).split("\n")
         assert len(lines) == len(set(lines)) > 100
         assert sum(fact.key in line for line in lines) == 1
-        assert all(line.startswith("One of the special magic ") for line in lines[:-1])
+        assert all(line.startswith("A secret ") for line in lines[:-1])
 
 
 def test_a_long_haystack_of_needles_repeats_keys_but_not_the_asked_one() -> None:
@@ -102,7 +102,7 @@ def test_uuids_are_of_version_four() -> None:
     one = sample("niah_multikey_3")
     assert UUID(one.gold).version == 4
     assert UUID(one.facts[0].key).version == 4
-    assert "special magic uuid for" in one.question
+    assert "secret uuid for" in one.question
 
 
 def test_essay_depths_are_forty_per_cents_without_repetition() -> None:

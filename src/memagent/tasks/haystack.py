@@ -26,18 +26,18 @@ _AROUND = 64  # characters on each side of a join that can change how it is cut 
 
 class Haystack:
     """Texts joined to one base text, which is thought of as endless: after its end it begins again. Short texts are
-    repeated, so that a long document is not made of thousands of pieces.
+    repeated at once (unless `repeat` is False), so that a long document is not made of thousands of pieces.
 
     `borders` are the offsets at which a sentence (with lines=True: a line) may be inserted, 0 first; `joint` is what
     separates an inserted one from what follows.
     """
 
-    def __init__(self, texts: Sequence[str], *, lines: bool = False) -> None:
+    def __init__(self, texts: Sequence[str], *, lines: bool = False, repeat: bool = True) -> None:
         kept = [text.strip() + ("\n" if lines else "\n\n") for text in texts if text.strip()]
         if not kept:
             raise TaskError("a haystack needs at least one text that is not empty")
         text = "".join(kept)
-        self.text = text * max(1, _BLOCK_CHARS // len(text))
+        self.text = text * max(1, _BLOCK_CHARS // len(text)) if repeat else text
         self.joint = "\n" if lines else " "
         ends = (_LINE_END if lines else _SENTENCE_END).finditer(self.text)
         self.borders = array("Q", [0, *(match.end() for match in ends if match.end() < len(self.text))])

@@ -8,7 +8,7 @@ from functools import cache
 from memagent.core.types import Tokenizer
 from memagent.tasks.haystack import Haystack
 
-_PROBE = 256, 1024  # fewest and most lines from which the length of all is estimated
+_PROBE = 64, 1024  # fewest and most lines from which the length of all is estimated
 _SPARE = 1.03
 
 
@@ -24,4 +24,4 @@ def generated_haystack(line: Callable[[], str], tokenizer: Tokenizer, tokens: in
     lines = [line() for _ in range(probe)]
     have = tokenizer.count("\n".join(lines))
     lines += [line() for _ in range(int(probe * (tokens / have * _SPARE - 1)) + 1)]
-    return Haystack(["\n".join(lines)], lines=True)
+    return Haystack(["\n".join(lines)], lines=True, repeat=False)

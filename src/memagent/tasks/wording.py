@@ -1,7 +1,7 @@
 """Sentences that state a fact, and questions that ask for one. The embedded model was trained on exactly these families.
 
-In statements {key} and {value} stand once each; {noun} is what the value is called. The first statement and the first
-question have the structure that the RULER benchmark published (arXiv 2404.06654).
+In statements {key} and {value} stand once each; {noun} is what the value is called. The structure of the tasks is the RULER
+benchmark's (arXiv 2404.06654), the words are ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Noun:
 class Wording:
     """The words of the tasks that RULER published, so that its own can take the place of ours.
 
-    needle             states a needle: {kinds} ("numbers"), {key}, {value}
+    needle             states a needle: {kind} ("number") or {kinds} ("numbers"), {key}, {value}
     ask_one, ask_many  ask for one value or several: {kind} ("number"), {kinds}, {keys}
     last               what stands before the last of several keys
     noise              what a noise haystack repeats, line by line
@@ -51,7 +51,7 @@ class Wording:
 
     def state(self, kind: ValueKind, key: str, value: str) -> str:
         """The sentence that hides `value`."""
-        return self.needle.format(kinds=kind + "s", key=key, value=value)
+        return self.needle.format(kind=kind, kinds=kind + "s", key=key, value=value)
 
     def ask(self, kind: ValueKind, keys: Sequence[str], values: int) -> str:
         """The question for all values, `values` in number, of all `keys`."""
@@ -61,9 +61,9 @@ class Wording:
 
 OURS = Wording(
     name="memagent",
-    needle="One of the special magic {kinds} for {key} is: {value}.",
-    ask_one="What is the special magic {kind} for {keys} mentioned in the provided text?",
-    ask_many="What are the special magic {kinds} for {keys} mentioned in the provided text?",
+    needle="A secret {kind} for {key} is {value}.",
+    ask_one="What is the secret {kind} for {keys}?",
+    ask_many="What are all the secret {kinds} for {keys}?",
     last=" and ",
     noise="The door is open. The lamp is lit. The bread is warm. Off they went. And home by nightfall.",
     tracking="The text gives values to variables, some by way of other variables. Which variables have the value {value}?",
@@ -75,7 +75,7 @@ OURS = Wording(
 
 NOUNS: dict[ValueKind, tuple[Noun, ...]] = {
     "number": (
-        Noun("special magic number", "special magic numbers"),
+        Noun("secret number", "secret numbers"),
         Noun("number", "numbers"),
         Noun("code", "codes"),
         Noun("access code", "access codes"),
@@ -85,7 +85,6 @@ NOUNS: dict[ValueKind, tuple[Noun, ...]] = {
         Noun("telephone number", "telephone numbers"),
     ),
     "word": (
-        Noun("special magic word", "special magic words"),
         Noun("password", "passwords"),
         Noun("code word", "code words"),
         Noun("secret word", "secret words"),
@@ -93,13 +92,13 @@ NOUNS: dict[ValueKind, tuple[Noun, ...]] = {
         Noun("code name", "code names"),
     ),
     "uuid": (
-        Noun("special magic uuid", "special magic uuids"),
+        Noun("secret uuid", "secret uuids"),
         Noun("identifier", "identifiers"),
     ),
 }
 
 STATEMENTS: tuple[str, ...] = (
-    "One of the {nouns} for {key} is: {value}.",
+    "A {noun} for {key} is {value}.",
     "The {noun} for {key} is: {value}.",
     "The {noun} for {key} is {value}.",
     "The {noun} of {key} is {value}.",
@@ -121,7 +120,7 @@ STATEMENTS: tuple[str, ...] = (
 )
 
 QUESTIONS_ONE: tuple[str, ...] = (
-    "What is the {noun} for {key} mentioned in the provided text?",
+    "What is the {noun} for {key} in the text?",
     "What is the {noun} for {key}?",
     "What is the {noun} of {key}?",
     "Which {noun} belongs to {key}?",
@@ -137,7 +136,7 @@ QUESTIONS_ONE: tuple[str, ...] = (
 )
 
 QUESTIONS_MANY: tuple[str, ...] = (
-    "What are the {nouns} for {keys} mentioned in the provided text?",
+    "What are all the {nouns} for {keys}?",
     "What are the {nouns} for {keys}?",
     "What are the {nouns} of {keys}?",
     "Which {nouns} belong to {keys}?",

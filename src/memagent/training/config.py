@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memagent.errors import ConfigError
 from memagent.training.data import Mixture
+from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -88,11 +89,30 @@ class MixtureConfig(_Part):
         return Mixture(name=self.name, recipe=Recipe(**values), weight=tuple(self.weight))
 
 
+class TaskConfig(_Part):
+    """Turns of perfect readings of a task's samples; the fields are those of `readings.TaskRecipe`."""
+
+    name: str
+    task: str
+    weight: list[tuple[Share, Annotated[float, Field(ge=0)]]] = Field(min_length=1)
+    tokens: Range
+    chunk: Range
+    quiet: Share = 1.0
+    answer: Share = 0.05
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def mixture(self) -> Mixture:
+        """The values the data code works with."""
+        values = self.model_dump(exclude={"name", "weight"})
+        return Mixture(name=self.name, recipe=TaskRecipe(**values), weight=tuple(self.weight))
+
+
 class TrainConfig(_Part):
     """A whole run. Paths are relative to the working directory."""
 
     seed: int = 0
-    tokenizer: Path
+    start: Path | None = None
+    tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
     profile: Path
@@ -101,9 +121,26 @@ class TrainConfig(_Part):
     validation_batches: int = Field(2, ge=1)
     save_every: int = Field(200, ge=1)
     threads: int = Field(1, ge=1)
-    model: ModelShape
+    model: ModelShape | None = None
     schedule: Schedule
-    mixture: list[MixtureConfig] = Field(min_length=1)
+    mixture: list[MixtureConfig] = []
+    reading: list[TaskConfig] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainConfig:
+        if (self.start is None) == (self.model is None):
+            raise ValueError("give either `start`, a model folder to go on from, or [model], the shape of a new one")
+        if self.start is None and self.tokenizer is None:
+            raise ValueError("a new model needs `tokenizer`, the folder of its tokenizer")
+        if not self.mixture and not self.reading:
+            raise ValueError("nothing to train on: give at least one [[mixture]] or [[reading]]")
+        return self
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        folder = self.tokenizer or self.start
+        assert folder is not None
+        return folder
 
 
 def load_config(path: Path) -> TrainConfig:

@@ -7,48 +7,51 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
+from transformers import AutoTokenizer
 
 from memagent.core.prompts import Profile, profile_from_mapping
+from memagent.models.chat import ChatFormat
+from memagent.models.tokenizers import FileTokenizer
 from memagent.tasks.haystack import Haystack, sentence_borders
-from memagent.tasks.samples import generator
-from memagent.tasks.words import Split, Words, shipped_words
+from memagent.tasks.samples import Fact, generator
+from memagent.tasks.task import Materials
+from memagent.tasks.words import Split, shipped_words
+from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
+from memagent.training.readings import TaskRecipe, draw_sample, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.tokenizer import BEGIN, END, PAD, REPLY, SPECIALS, load_tokenizer
-from memagent.training.updates import (
-    Exercise,
-    Piece,
-    Recipe,
-    Statement,
-    answer_pieces,
-    answer_prompt,
-    draw_exercise,
-    memory_pieces,
-    plant_all,
-    prompt_parts,
-    updated,
-    visible,
-)
+from memagent.training.updates import Exercise, Recipe, Statement, answer_prompt, draw_exercise, plant_all, prompt_parts
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
 _CHARS_PER_TOKEN = 3.3
+# Tokens of a turn beside its chunk, about: question, memory, reply.
+_BESIDE = 90
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What exercises are made from: book text, the tokenizer, the wording, and the words for keys and values."""
+    """What rows are made from: book text and words (in `materials`), the wording of prompts, the model's chat form.
 
-    haystack: Haystack
-    tokenizer: Tokenizer
+    `tokenizer` is the raw one of `materials.tokenizer`; `stop` ends a reply, `pad` fills a batch.
+    """
+
+    materials: Materials
     profile: Profile
-    words: Words
+    tokenizer: Tokenizer
+    chat: ChatFormat
+    stop: int
+    pad: int
 
-    def special(self, name: str) -> int:
-        """The id of a special token."""
-        found = self.tokenizer.token_to_id(name)
-        assert found is not None, f"the tokenizer has no {name}"
-        return int(found)
+    def prompt(self, text: str) -> list[int]:
+        """The token ids of a prompt, up to where the reply begins."""
+        return self.chat.encode([{"role": "user", "content": text}])
+
+    def row(self, prompt: Sequence[int], reply: Sequence[Piece]) -> Row:
+        """One conversation, with a loss on the reply and its end."""
+        target, kinds = encode_pieces(self.tokenizer, reply)
+        return make_row(prompt, target, kinds, self.stop)
 
 
 def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> tuple[list[int], list[int]]:
@@ -60,7 +63,7 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> tuple[list[i
     for text, _ in pieces:
         starts.append(offset)
         offset += len(text)
-    encoded = tokenizer.encode("".join(text for text, _ in pieces))
+    encoded = tokenizer.encode("".join(text for text, _ in pieces), add_special_tokens=False)
     kinds, piece, previous = [], 0, -1
     for begin, end in encoded.offsets:
         while piece + 1 < len(pieces) and starts[piece + 1] <= begin and end > starts[piece + 1]:
@@ -74,38 +77,20 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> tuple[list[i
 def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int) -> Row:
     """One row of about `tokens` tokens, never more (unless its facts alone need more)."""
     if recipe.echo and rng.random() < recipe.echo:
-        first, last = len(SPECIALS), source.tokenizer.get_vocab_size()
-        noise = [rng.randrange(first, last) for _ in range(tokens // 2 - 2)]
-        return conversation(source, noise, noise, [KINDS.index("value")] * len(noise))
-    exercise, facts = draw_exercise(rng, recipe, source.words)
+        special = len(source.tokenizer.get_added_tokens_decoder())
+        noise = [rng.randrange(special, source.tokenizer.get_vocab_size()) for _ in range(tokens // 2 - 2)]
+        begin, *_, reply = source.prompt("x")
+        return make_row([begin, *noise, reply], noise, [KINDS.index("value")] * len(noise), source.stop)
+    exercise, facts = draw_exercise(rng, recipe, source.materials.words)
     if rng.random() < recipe.answer:
-        prompt = source.tokenizer.encode(answer_prompt(source.profile, exercise)).ids
-        pieces = answer_pieces(exercise.asked, exercise.memory)
-    else:
-        prompt, pieces = _update(source, rng, exercise, facts, tokens)
-    target, kinds = encode_pieces(source.tokenizer, pieces)
-    return conversation(source, prompt, target, kinds)
-
-
-def conversation(source: Source, prompt: Sequence[int], target: Sequence[int], kinds: Sequence[int]) -> Row:
-    """A row in the model's chat form."""
-    ids = {"begin": source.special(BEGIN), "reply": source.special(REPLY), "end": source.special(END)}
-    return make_row(prompt, target, kinds, **ids)
-
-
-def _update(
-    source: Source, rng: random.Random, exercise: Exercise, facts: Sequence[Statement], tokens: int
-) -> tuple[list[int], list[Piece]]:
+        return source.row(source.prompt(answer_prompt(source.profile, exercise)), answer_pieces(exercise.notes))
     head, tail = prompt_parts(source.profile, exercise)
-    longest = memory_pieces(exercise.asked, exercise.memory)
-    fixed = len(source.tokenizer.encode(head + tail).ids) + len(encode_pieces(source.tokenizer, longest)[0]) + 6
-    fixed += 3 * len(exercise.asked)
-    room = max(16, tokens - fixed)
-    text, planted = plant_all(rng, source.haystack, facts, int(room * _CHARS_PER_TOKEN))
+    fixed = len(source.prompt(head + tail)) + len(encode_pieces(source.tokenizer, memory_pieces(exercise.notes))[0])
+    room = max(16, tokens - fixed - 4 - 3 * len(exercise.notes.lines))
+    text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN))
     start, end = cut(source.tokenizer, rng, text, room)
-    chunk = text[start:end]
-    values = updated(exercise.asked, exercise.memory, visible(planted, text, start, end))
-    return source.tokenizer.encode(head + chunk + tail).ids, memory_pieces(exercise.asked, values)
+    notes = exercise.notes.after(visible(planted, text, start, end))
+    return source.row(source.prompt(head + text[start:end] + tail), memory_pieces(notes))
 
 
 def cut(tokenizer: Tokenizer, rng: random.Random, text: str, tokens: int) -> tuple[int, int]:
@@ -138,7 +123,7 @@ class Mixture:
     """A recipe and how often it is used: `weight` is piecewise linear over progress, as (progress, weight) points."""
 
     name: str
-    recipe: Recipe
+    recipe: Recipe | TaskRecipe
     weight: tuple[tuple[float, float], ...]
 
     def weight_at(self, progress: float) -> float:
@@ -165,14 +150,37 @@ def step_batches(
     return made
 
 
-def mixture_batch(source: Source, rng: random.Random, recipe: Recipe, batch_tokens: int) -> Batch:
+def mixture_batch(source: Source, rng: random.Random, recipe: Recipe | TaskRecipe, batch_tokens: int) -> Batch:
     """Rows of one recipe and about one length, filling `batch_tokens`."""
+    if isinstance(recipe, TaskRecipe):
+        return make_batch(_task_rows(source, rng, recipe, batch_tokens), source.pad)
     tokens = rng.randint(*recipe.tokens)
     rows = [exercise_row(source, rng, recipe, tokens) for _ in range(max(1, batch_tokens // tokens))]
-    return make_batch(rows, source.special(PAD))
+    return make_batch(rows, source.pad)
+
+
+def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tokens: int) -> list[Row]:
+    """Turns of as many readings as it takes: their answers, or their updates."""
+    size = rng.randint(*recipe.chunk)
+    answers = rng.random() < recipe.answer
+    count = max(1, batch_tokens // (_BESIDE if answers else size + _BESIDE))
+    rows: list[Row] = []
+    while len(rows) < count:
+        tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
+        sample = draw_sample(rng, recipe, source.materials, tokens)
+        for turn in right_turns(source.profile, source.materials.tokenizer, sample, size):
+            chosen = turn.what == "find" or (turn.what != "answer" and rng.random() < recipe.quiet)
+            if turn.what != "lost" and (turn.what == "answer" if answers else chosen):
+                rows.append(source.row(source.prompt(turn.prompt), turn.reply))
+    return rows[:count]
 
 
 def open_source(tokenizer: Path, books: Sequence[Path], profile: Path, split: Split) -> Source:
     """Loads the tokenizer's folder, the books, the profile file and the words of `split`."""
+    loaded: Any = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True)
+    raw = loaded.backend_tokenizer
+    materials = Materials(
+        tokenizer=FileTokenizer(raw, name=tokenizer.name), haystack=Haystack.load(books), words=shipped_words(split)
+    )
     wording = profile_from_mapping(tomllib.loads(profile.read_text(encoding="utf-8")), str(profile))
-    return Source(Haystack.load(books), load_tokenizer(tokenizer), wording, shipped_words(split))
+    return Source(materials, wording, raw, ChatFormat(loaded), loaded.eos_token_id, loaded.pad_token_id or 0)

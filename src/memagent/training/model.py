@@ -10,13 +10,15 @@ computed. With prompts of 800 tokens and replies of 15 that saves a third of all
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Lfm2Config, Lfm2ForCausalLM
+from transformers import AutoModelForCausalLM, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
+from memagent.errors import TrainingError
 from memagent.training.config import ModelShape
 
 _CONSTANT = 0.5  # of every embedding's first coordinate, at the start
@@ -44,6 +46,15 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
     )
     model = Lfm2ForCausalLM(config)
     initialize(model, shape, torch.Generator().manual_seed(seed))
+    return model
+
+
+def load_model(folder: Path) -> PreTrainedModel:
+    """A causal language model from a Hugging Face folder, in float32. Raises TrainingError that names the folder."""
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
+        raise TrainingError(f"the model in {folder} cannot be opened: {error}") from error
     return model
 
 

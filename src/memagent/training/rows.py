@@ -1,7 +1,7 @@
 """(prompt ids, target ids) → rows → rectangular batches with a loss mask. Pure lists, no torch.
 
-A row is one conversation: <|begin|> prompt <|reply|> target <|end|>. Only what the model must generate carries loss: the
-target and <|end|>. Rows of one batch have about the same length, so that little is padding.
+A row is one conversation: prompt, target, stop token. Only what the model must generate carries loss: the target and the
+stop token. Rows of one batch have about the same length, so that little is padding.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ KINDS = ("format", "key", "decision", "value")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`ids` is the whole conversation, ending in <|end|>. `start` is the index of <|reply|>: the first token with a
-    successor that carries loss. `kinds` holds one index into KINDS per token after `start`."""
+    """`ids` is the whole conversation, with its stop token. `start` is the index of the prompt's last token: the first with
+    a successor that carries loss. `kinds` holds one index into KINDS per token after `start`."""
 
     ids: tuple[int, ...]
     start: int
@@ -43,13 +43,12 @@ class Batch:
         return len(self.ids) * len(self.ids[0])
 
 
-def make_row(
-    prompt: Sequence[int], target: Sequence[int], kinds: Sequence[int], *, begin: int, reply: int, end: int
-) -> Row:
-    """One conversation. `kinds` has one entry per token of `target`; <|end|> counts as format."""
+def make_row(prompt: Sequence[int], target: Sequence[int], kinds: Sequence[int], stop: int) -> Row:
+    """One conversation. `prompt` ends where the reply begins; `kinds` has one entry per token of `target`; the stop token
+    counts as format."""
     if len(kinds) != len(target):
         raise ValueError(f"{len(target)} target tokens and {len(kinds)} kinds")
-    return Row((begin, *prompt, reply, *target, end), len(prompt) + 1, (*kinds, 0))
+    return Row((*prompt, *target, stop), len(prompt) - 1, (*kinds, 0))
 
 
 def make_batch(rows: Sequence[Row], pad: int) -> Batch:

@@ -10,6 +10,7 @@ number of threads). FOLDER receives config.toml, metrics.jsonl and checkpoint.pt
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import shutil
@@ -30,7 +31,7 @@ from memagent.training.checkpoint import load_checkpoint, save_checkpoint
 from memagent.training.config import Schedule, TrainConfig, load_config
 from memagent.training.data import Mixture, Source, mixture_batch, open_source, step_batches
 from memagent.training.metrics import Tally
-from memagent.training.model import build_model, reply_hidden
+from memagent.training.model import build_model, load_model, reply_hidden
 from memagent.training.rows import Batch
 
 
@@ -39,10 +40,14 @@ class Trainer:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        self.source = open_source(config.tokenizer, config.books, config.profile, "train")
-        self.mixtures: list[Mixture] = [part.mixture() for part in config.mixture]
-        self.model = build_model(config.model, self.source.tokenizer.get_vocab_size(), config.seed)
-        self.average = build_model(config.model, self.source.tokenizer.get_vocab_size(), config.seed)
+        self.source = open_source(config.tokenizer_folder, config.books, config.profile, "train")
+        self.mixtures: list[Mixture] = [part.mixture() for part in (*config.mixture, *config.reading)]
+        if config.start is not None:
+            self.model: Any = load_model(config.start)
+        else:
+            assert config.model is not None
+            self.model = build_model(config.model, self.source.tokenizer.get_vocab_size(), config.seed)
+        self.average = copy.deepcopy(self.model)
         self.optimizer = Optimizers(self.model, config.schedule)
         self.step = 0
         self.tokens = 0
@@ -177,7 +182,7 @@ def run(config: TrainConfig, out: Path, *, resume: bool, stop_after: int | None 
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     trainer = Trainer(config)
-    held_out = open_source(config.tokenizer, config.validation_books, config.profile, "eval")
+    held_out = open_source(config.tokenizer_folder, config.validation_books, config.profile, "eval")
     if resume and checkpoint.exists():
         trainer.restore(load_checkpoint(checkpoint))
     _forget_after(metrics, trainer.step)

@@ -1,15 +1,13 @@
-"""Supervised memory updates and answers whose target is known by construction.
+"""Single turns, drawn one by one: a question about some keys, a memory, a chunk with facts. What to write then is `ideal`'s.
 
-The memory is slots, one line per asked key: "- amber-falcon: 4821973", or "not yet" where nothing was found. For every
-slot: if the chunk states the key, its value (the last statement counts); else the value in the memory; else "not yet".
-Lines start with "- " so that a key is always preceded by a space and is cut into the same tokens as in running text.
+Unlike the turns of whole readings they can be as dense as one likes: many facts in a short chunk, many of them asked.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,11 +17,10 @@ from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_val
 from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
+from memagent.training.ideal import Notes, Slots, memory_text
 
-NOT_YET, NOT_FOUND = "not yet", "not found"
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
 _STATEMENTS = (*STATEMENTS, *[text for text in STATEMENTS if text.index("{value}") < text.index("{key}")] * 2)
-Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
 Statement: TypeAlias = tuple[str, str, str]  # sentence, key, value
 
 
@@ -58,53 +55,8 @@ class Exercise:
     """What a prompt holds beside the chunk. `first`: the memory is the profile's empty memory."""
 
     question: str
-    asked: tuple[str, ...]
-    memory: Mapping[str, str]
+    notes: Notes
     first: bool
-
-
-def memory_text(keys: Sequence[str], values: Mapping[str, str]) -> str:
-    """The memory: one line per key, in order."""
-    return "".join(text for text, _ in memory_pieces(keys, values))
-
-
-def memory_pieces(keys: Sequence[str], values: Mapping[str, str]) -> list[Piece]:
-    """The memory as pieces (text, kind). The space before a value is the decision whether there is one."""
-    pieces: list[Piece] = []
-    for number, key in enumerate(keys):
-        pieces += [("\n-" if number else "-", "format"), (" " + key, "key"), (":", "format")]
-        value = values.get(key)
-        pieces.append((" " + (value if value is not None else NOT_YET), "value"))
-    return pieces
-
-
-def answer_pieces(keys: Sequence[str], values: Mapping[str, str]) -> list[Piece]:
-    """The answer as pieces: the values in the order of the question."""
-    pieces: list[Piece] = []
-    for number, key in enumerate(keys):
-        if number:
-            pieces.append((",", "format"))
-        pieces.append((" " + values.get(key, NOT_FOUND), "value"))
-    return pieces
-
-
-def updated(keys: Sequence[str], memory: Mapping[str, str], facts: Sequence[Fact]) -> dict[str, str]:
-    """The update rule: what the memory holds after a chunk with `facts`, in document order."""
-    values = {key: memory[key] for key in keys if key in memory}
-    values.update({fact.key: fact.value for fact in facts if fact.key in keys})
-    return values
-
-
-def visible(facts: Sequence[Fact], text: str, start: int, end: int) -> list[Fact]:
-    """The facts of which text[start:end] shows the whole sentence up to the later of key and value."""
-    seen = []
-    for fact in facts:
-        key, value = fact.text.find(fact.key), fact.text.find(fact.value)
-        first = fact.start + min(key, value)
-        last = fact.start + max(key + len(fact.key), value + len(fact.value))
-        if start <= first and last <= end and text[fact.start : fact.end] == fact.text:
-            seen.append(fact)
-    return seen
 
 
 def draw_keys(rng: random.Random, count: int, words: Words) -> list[str]:
@@ -151,8 +103,8 @@ def draw_exercise(rng: random.Random, recipe: Recipe, words: Words) -> tuple[Exe
         value = draw_value(rng, kind, words)
         called = noun if rng.random() < 0.9 else draw_noun(rng, kind, words)
         facts.append((state(same or rng.choice(_STATEMENTS), called, key, value), key, value))
-    exercise = Exercise(question=ask(rng, noun, keys), asked=tuple(keys), memory=memory, first=first)
-    return exercise, facts
+    notes = Slots(tuple((key, (memory[key],) if key in memory else ()) for key in keys))
+    return Exercise(question=ask(rng, noun, keys), notes=notes, first=first), facts
 
 
 def rewrap(rng: random.Random, text: str) -> str:
@@ -199,7 +151,7 @@ def plant_all(rng: random.Random, haystack: Haystack, facts: Sequence[Statement]
 def prompt_parts(profile: Profile, exercise: Exercise) -> tuple[str, str]:
     """The update prompt before and after the chunk."""
     mark = "\x00chunk\x00"
-    memory = profile.empty_memory if exercise.first else memory_text(exercise.asked, exercise.memory)
+    memory = profile.empty_memory if exercise.first else memory_text(exercise.notes)
     head, tail = profile.render("update", question=exercise.question, memory=memory, chunk=mark, memory_tokens=128).split(
         mark
     )
@@ -208,5 +160,5 @@ def prompt_parts(profile: Profile, exercise: Exercise) -> tuple[str, str]:
 
 def answer_prompt(profile: Profile, exercise: Exercise) -> str:
     """The answer prompt."""
-    memory = profile.empty_memory if exercise.first else memory_text(exercise.asked, exercise.memory)
+    memory = profile.empty_memory if exercise.first else memory_text(exercise.notes)
     return profile.render("answer", question=exercise.question, memory=memory)

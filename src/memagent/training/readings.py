@@ -1,0 +1,78 @@
+"""Samples of the catalogue's tasks, and the turns of a reading that goes right: each prompt with its right reply.
+
+As long as every reply so far was right, the next prompt is known; so all turns of a reading can be made in advance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from memagent.core.chunking import chunk
+from memagent.core.types import Tokenizer
+from memagent.tasks.catalog import find
+from memagent.tasks.samples import Sample
+from memagent.tasks.task import Materials, Request
+from memagent.training.ideal import Piece, answer_pieces, first_notes, memory_pieces, visible
+from memagent.training.updates import Exercise, answer_prompt, prompt_parts
+from memagent.core.prompts import Profile
+
+# What a turn does: wait (nothing found yet), find (the memory changes), keep (it does not), answer, lost (an answer that
+# cannot be right, because a chunk border cuts a fact).
+What: TypeAlias = Literal["wait", "find", "keep", "answer", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecipe:
+    """How to draw a sample of a task. Ranges are inclusive.
+
+    task     name in the catalogue; `options` are its options, where a list means "one of these, at random"
+    tokens   length of the document
+    chunk    tokens of a chunk
+    quiet    share of the turns in which nothing changes that are trained on
+    answer   share of batches that hold answers only, to documents of the shortest length; the others hold updates only
+    """
+
+    task: str
+    tokens: tuple[int, int]
+    chunk: tuple[int, int]
+    quiet: float = 1.0
+    answer: float = 0.05
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RightTurn:
+    """A prompt and its right reply, in pieces."""
+
+    what: What
+    prompt: str
+    reply: list[Piece]
+
+
+def draw_sample(rng: random.Random, recipe: TaskRecipe, materials: Materials, tokens: int) -> Sample:
+    """A sample of the recipe's task with a document of `tokens` tokens."""
+    task = find(recipe.task)
+    given = {name: rng.choice(value) if isinstance(value, list) else value for name, value in recipe.options.items()}
+    return task.sample(materials, Request(tokens=tokens, seed=rng.getrandbits(62), index=0), task.options(given))
+
+
+def right_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:
+    """All turns of a reading in which every reply is right. Raises TrainingError for a task nobody knows how to read."""
+    document, notes = str(sample.document), first_notes(sample)
+    turns: list[RightTurn] = []
+    for place in chunk(sample.document, tokenizer, chunk_tokens):
+        head, tail = prompt_parts(profile, Exercise(question=sample.question, notes=notes, first=not turns))
+        before, notes = notes, notes.after(visible(sample.facts, document, place.start, place.end))
+        what: What = "find" if notes != before else "keep" if any(values for _, values in notes.lines) else "wait"
+        turns.append(RightTurn(what, head + document[place.start : place.end] + tail, memory_pieces(notes)))
+    prompt = answer_prompt(profile, Exercise(question=sample.question, notes=notes, first=False))
+    last: What = "answer" if complete(sample, notes.answer) else "lost"
+    return [*turns, RightTurn(last, prompt, answer_pieces(notes))]
+
+
+def complete(sample: Sample, answer: Sequence[str]) -> bool:
+    """Whether the answer is one that scores 1."""
+    return set(sample.answers) <= set(answer) if sample.mode == "all" else answer[0] in sample.answers
