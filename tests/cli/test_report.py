@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.evaluation.fakes import make_record, make_sample, write_run, write_samples
@@ -78,3 +80,62 @@ def test_records_are_never_overwritten(memagent, runs):
     assert result.code == 2
     assert "is not a report" in result.err
     assert (runs[0] / "records.jsonl").read_bytes() == before
+
+
+@pytest.fixture
+def training(tmp_path):
+    folder = tmp_path / "warm"
+    folder.mkdir()
+    (folder / "config.toml").write_text("[schedule]\nsteps = 40\n")
+    lines = [{"step": step, "train": {"loss": 1 / step}} for step in (20, 40)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_the_curves_of_a_training_run(memagent, training, tmp_path):
+    page, tables = tmp_path / "report.html", tmp_path / "report.md"
+    result = memagent("report", training, "-o", page, "--markdown", tables)
+    assert (result.code, result.out) == (0, "")
+    assert f"{page}: the curves of warm, " in result.err
+    assert "<h1>Training</h1>" in page.read_text()
+    assert 'http-equiv="refresh"' not in page.read_text()
+    printed = memagent("report", training, "--title", "Warm")
+    assert printed.out == tables.read_text().replace("# Training", "# Warm")
+    assert "| training: loss | 0.025 (best 0.025 at 40) |" in printed.out
+
+
+def test_a_finished_training_run_is_watched_no_longer(memagent, training):
+    result = memagent("report", training, "--watch", "1")
+    assert result.code == 0
+    assert "the runs are finished" in result.err
+    assert "<h1>Training</h1>" in (training / "report.html").read_text()
+
+
+def test_ctrl_c_ends_watching(memagent, training, monkeypatch):
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memagent.evaluation.report.training_page.time.sleep", interrupted)
+    result = memagent("report", training, "--watch", "5")
+    assert result.code == 130
+    assert 'http-equiv="refresh"' not in (training / "report.html").read_text()
+
+
+def test_what_is_wrong_with_training_runs_is_said(memagent, runs, training, tmp_path):
+    page = tmp_path / "report.html"
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.toml").write_text("")
+    for arguments, message in (
+        ([*runs, training], "report training runs and runs of memagent eval apart"),
+        ([tmp_path / "begun"], "has no metrics to draw: its metrics.jsonl is not there"),
+        ([training, "--scorer", "f1"], "--scorer is for runs of memagent eval"),
+        ([training, "--sample", "x"], "--sample is for runs of memagent eval"),
+        ([training, "--watch", "0"], "give 1 or more"),
+        ([training, "--watch", "5", "--markdown", tmp_path / "t.md"], "leave out --markdown"),
+        ([*runs, "--watch", "5"], "--watch is for training runs"),
+        ([training, training], "the same run is given twice"),
+    ):
+        result = memagent("report", *arguments, "-o", page)
+        assert result.code == 2, arguments
+        assert message in " ".join(result.err.split())
+        assert not page.exists()

@@ -11,10 +11,14 @@ import typer
 from memagent.cli.console import boundary, clean, err, plain
 from memagent.errors import ConfigError
 
+_EVALUATION_ONLY = ("scorer", "readings", "sample", "samples")
+
 
 def report(
+    context: typer.Context,
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders; the others are compared with the first.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, of memagent eval or of training. The first is compared with."),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="An HTML file. A report that is there is replaced.")
@@ -30,15 +34,33 @@ def report(
     samples: Annotated[
         list[Path] | None, typer.Option(help="The sample file of a run, if it has moved. May be repeated.")
     ] = None,
-    title: Annotated[str, typer.Option(help="The heading.")] = "Reading with a memory: results",
+    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Training runs: write the page again so often, until they are finished; without -o into the first folder.",
+        ),
+    ] = None,
 ) -> None:
-    """Compare runs of memagent eval: accuracy, time, what became of the facts, and single readings turn by turn."""
+    """Compare runs of memagent eval: accuracy, time, what became of the facts, and single readings turn by turn.
+
+    Of training runs, the curves: reward, accuracy, loss and whatever else they log, one line for each run.
+    """
     with boundary():
         from memagent.evaluation.report import gather, write_report
         from memagent.evaluation.report import markdown as tables
+        from memagent.evaluation.report.training import all_training_runs
 
         if output is not None and markdown is not None and output.resolve() == markdown.resolve():
             raise ConfigError(f"{output} cannot be both the page and the tables: give two names")
+        if all_training_runs(runs):
+            _refuse_evaluation_options(context)
+            _report_training(runs, output, markdown, title or "Training", watch)
+            return
+        if watch is not None:
+            raise ConfigError("--watch is for training runs: report a run of memagent eval again when it has gone on")
+        title = title or "Reading with a memory: results"
         findings = gather(runs, scorer)
         if output is None and markdown is None:
             sys.stdout.write(clean(tables(findings, title)))
@@ -52,8 +74,35 @@ def report(
             samples=sample or (),
             files=samples or (),
         )
-        for path in filter(None, (output, markdown)):
-            size = path.stat().st_size / 1024
-            err.print(
-                plain(f"{path}: {len(findings.places):,} readings of {len(runs)} runs, {size:,.0f} KB"), soft_wrap=True
-            )
+        _say_written(output, markdown, f"{len(findings.places):,} readings of {len(runs)} runs")
+
+
+def _refuse_evaluation_options(context: typer.Context) -> None:
+    for name in _EVALUATION_ONLY:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            raise ConfigError(f"--{name} is for runs of memagent eval, and these are training runs: leave it out")
+
+
+def _report_training(runs: list[Path], output: Path | None, markdown: Path | None, title: str, watch: float | None) -> None:
+    from memagent.evaluation.report.curves import markdown as tables
+    from memagent.evaluation.report.training import read_training_runs
+    from memagent.evaluation.report.training_page import watch_training, write_training_report
+
+    if watch is not None:
+        if markdown is not None:
+            raise ConfigError("--watch writes the page only: leave out --markdown")
+        page = output or runs[0] / "report.html"
+        watch_training(runs, title=title, html=page, seconds=watch, say=lambda text: err.print(plain(text), soft_wrap=True))
+        return
+    found = read_training_runs(runs)
+    if output is None and markdown is None:
+        sys.stdout.write(clean(tables(found, title)))
+        return
+    write_training_report(found, title=title, html=output, tables=markdown)
+    _say_written(output, markdown, f"the curves of {', '.join(run.name for run in found)}")
+
+
+def _say_written(output: Path | None, markdown: Path | None, what: str) -> None:
+    for path in filter(None, (output, markdown)):
+        err.print(plain(f"{path}: {what}, {path.stat().st_size / 1024:,.0f} KB"), soft_wrap=True)

@@ -54,16 +54,34 @@ class LocalEngine:
         record_prompts: bool = False,
         name: str | None = None,
     ) -> None:
-        self.folder = Path(folder)
+        folder = Path(folder)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._hf_tokenizer, self.model = _load(self.folder, device, dtype)
-        self._chat = ChatFormat(self._hf_tokenizer)
-        self.tokenizer = FileTokenizer(self._hf_tokenizer.backend_tokenizer, name=name or self.folder.name)
-        self.window: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        tokenizer, model = _load(folder, device, dtype)
+        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
+
+    @classmethod
+    def hosting(
+        cls, model: Any, tokenizer: Any, *, name: str, version: str, batch_tokens: int | None = None, record_prompts: bool = True
+    ) -> LocalEngine:
+        """An engine on a model and a fast tokenizer of transformers that are already in memory: a policy in training.
+
+        `version` stands in for the fingerprint of a folder; give a new one when the weights change.
+        """
+        engine = cls.__new__(cls)
+        engine._host(model, tokenizer, name, version, batch_tokens, record_prompts)
+        return engine
+
+    def _host(
+        self, model: Any, tokenizer: Any, name: str, version: str, batch_tokens: int | None, record_prompts: bool
+    ) -> None:
+        self.model, self._hf_tokenizer = model, tokenizer
+        self._chat = ChatFormat(tokenizer)
+        self.tokenizer = FileTokenizer(tokenizer.backend_tokenizer, name=name)
+        self.window: int | None = getattr(model.config, "max_position_embeddings", None)
         self.overhead = self._chat.overhead
         self.lockstep = True
-        self.identity = f"local:{name or self.folder.name}:{_fingerprint(self.folder)}"
+        self.identity = f"local:{name}:{version}"
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
@@ -100,7 +118,7 @@ class LocalEngine:
 
     def _batches(self, rows: list[tuple[int, Row]]) -> Iterator[list[tuple[int, Row]]]:
         batch: list[tuple[int, Row]] = []
-        for item in sorted(rows, key=lambda item: len(item[1].prompt)):
+        for item in sorted(rows, key=lambda item: (len(item[1].prompt), item[1].prompt)):  # equal prompts together
             if batch and (len(batch) + 1) * (len(item[1].prompt) + item[1].max_tokens) > self._batch_tokens:
                 yield batch
                 batch = []

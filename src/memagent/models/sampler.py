@@ -55,12 +55,15 @@ class Row:
 def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
     """Generates for every row until a stop token or its budget, in place: one prefill, then one step per token.
 
-    Rows that are done leave the batch as soon as they are a quarter of it.
+    Rows with the same prompt share its prefill: the readings of a group do as long as they wrote the same memory. Rows that
+    are done leave the batch as soon as they are a quarter of it.
     """
     active = list(rows)
     for row in active:
         row.start()
-    ids_BT, mask_BT = _left_pad([row.prompt for row in active], pad_id, model.device)
+    places: dict[tuple[int, ...], int] = {}
+    shared = [places.setdefault(tuple(row.prompt), len(places)) for row in active]
+    ids_BT, mask_BT = _left_pad(list(places), pad_id, model.device)
     position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
     padded = bool((mask_BT == 0).any())
     cache: Any = None
@@ -73,8 +76,13 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
             use_cache=True,
             logits_to_keep=1,
         )
+        logits_BV = output.logits[:, -1].float()
+        if cache is None and len(places) < len(active):
+            each = torch.tensor(shared, device=model.device)
+            output.past_key_values.reorder_cache(each)
+            logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
         cache = output.past_key_values
-        token_B, logprob_B = _choose(output.logits[:, -1].float(), active)
+        token_B, logprob_B = _choose(logits_BV, active)
         for row, token, logprob in zip(active, token_B.tolist(), logprob_B.tolist(), strict=True):
             row.take(token, logprob, stop_ids)
         going = [index for index, row in enumerate(active) if not row.done]
@@ -102,17 +110,20 @@ def _choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor,
     """The next token of every row and its log-probability [B], [B]."""
     logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
     token_B = logits_BV.argmax(-1)
-    for index, row in enumerate(rows):
-        if row.random is not None and not row.done:
-            token_B[index] = _draw(logits_BV[index], row.sampling, row.random)
+    drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
+    if drawn:
+        probs_BV = _distribution(logits_BV[drawn].cpu(), [rows[index].sampling for index in drawn])
+        tokens = [torch.multinomial(probs_V, 1, generator=rows[index].random) for index, probs_V in zip(drawn, probs_BV, strict=True)]
+        token_B[drawn] = torch.cat(tokens).to(token_B.device)
     return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
 
 
-def _draw(logits_V: torch.Tensor, sampling: Sampling, random: torch.Generator) -> int:
-    """One token from the tempered, nucleus-truncated distribution of a row, drawn with the row's own stream."""
-    probs_V = torch.softmax(logits_V.cpu() / sampling.temperature, dim=-1)
-    if sampling.top_p < 1.0:
-        ordered, order = probs_V.sort(descending=True)
-        outside = ordered.cumsum(0) - ordered >= sampling.top_p
-        probs_V = torch.zeros_like(probs_V).scatter(0, order, ordered.masked_fill(outside, 0.0))
-    return int(torch.multinomial(probs_V, 1, generator=random))
+def _distribution(logits_BV: torch.Tensor, samplings: Sequence[Sampling]) -> torch.Tensor:
+    """The tempered, nucleus-truncated distribution of every row [B, V]."""
+    probs_BV = torch.softmax(logits_BV / torch.tensor([[sampling.temperature] for sampling in samplings]), dim=-1)
+    for index, sampling in enumerate(samplings):
+        if sampling.top_p < 1.0:
+            ordered, order = probs_BV[index].sort(descending=True)
+            outside = ordered.cumsum(0) - ordered >= sampling.top_p
+            probs_BV[index] = torch.zeros_like(ordered).scatter(0, order, ordered.masked_fill(outside, 0.0))
+    return probs_BV

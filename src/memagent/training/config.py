@@ -17,11 +17,11 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ModelShape(_Part):
+class ModelShape(Part):
     """Dimensions of the Lfm2 model. `layers` are "conv" or "full_attention"; `conv` is the convolution's width."""
 
     hidden: int = Field(192, ge=8)
@@ -41,7 +41,7 @@ class ModelShape(_Part):
         return self
 
 
-class Schedule(_Part):
+class Schedule(Part):
     """Optimisation. The rate rises over `warmup` steps, stays, and falls linearly to `final` × rate over the last
     `decay` share of the steps. `average` is the decay of the weight average that is shipped (0: none)."""
 
@@ -67,7 +67,7 @@ class Schedule(_Part):
         return self.rate * max(self.final, min(1.0, left))
 
 
-class MixtureConfig(_Part):
+class MixtureConfig(Part):
     """One kind of exercise; the fields are those of `updates.Recipe`. `weight` is a list of [progress, weight]."""
 
     name: str
@@ -89,7 +89,7 @@ class MixtureConfig(_Part):
         return Mixture(name=self.name, recipe=Recipe(**values), weight=tuple(self.weight))
 
 
-class TaskConfig(_Part):
+class TaskConfig(Part):
     """Turns of perfect readings of a task's samples; the fields are those of `readings.TaskRecipe`."""
 
     name: str
@@ -107,7 +107,7 @@ class TaskConfig(_Part):
         return Mixture(name=self.name, recipe=TaskRecipe(**values), weight=tuple(self.weight))
 
 
-class TrainConfig(_Part):
+class TrainConfig(Part):
     """A whole run. Paths are relative to the working directory."""
 
     seed: int = 0

@@ -126,16 +126,17 @@ class Mixture:
     recipe: Recipe | TaskRecipe
     weight: tuple[tuple[float, float], ...]
 
-    def weight_at(self, progress: float) -> float:
-        """The weight at `progress` in [0, 1]; flat outside the points."""
-        before = self.weight[0]
-        for point in self.weight:
-            if point[0] >= progress:
-                span = point[0] - before[0]
-                share = (progress - before[0]) / span if span > 0 else 1.0
-                return before[1] + share * (point[1] - before[1])
-            before = point
-        return before[1]
+
+def weight_at(points: Sequence[tuple[float, float]], progress: float) -> float:
+    """The weight at `progress` in [0, 1], piecewise linear between (progress, weight) points and flat outside them."""
+    before = points[0]
+    for point in points:
+        if point[0] >= progress:
+            span = point[0] - before[0]
+            share = (progress - before[0]) / span if span > 0 else 1.0
+            return before[1] + share * (point[1] - before[1])
+        before = point
+    return before[1]
 
 
 def step_batches(
@@ -143,7 +144,7 @@ def step_batches(
 ) -> list[tuple[str, Batch]]:
     """The batches of one step, each of one mixture and one length: (mixture name, batch)."""
     rng = generator(seed, "train", step)
-    weights = [mixture.weight_at(step / steps) for mixture in mixtures]
+    weights = [weight_at(mixture.weight, step / steps) for mixture in mixtures]
     made = []
     for mixture in rng.choices(mixtures, weights=weights, k=batches):
         made.append((mixture.name, mixture_batch(source, rng, mixture.recipe, batch_tokens)))

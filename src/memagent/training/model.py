@@ -96,10 +96,10 @@ def reply_hidden(model: Lfm2ForCausalLM, ids_NT: Tensor, at_NR: Tensor) -> Tenso
     last = max(i for i, kind in enumerate(kinds) if kind == "full_attention")
     context = (model.config.conv_L_cache - 1) * (len(kinds) - 1 - last)
     tokens = ids_NT.shape[1]
-    steps = torch.arange(-context, at_NR.shape[1])
+    steps = torch.arange(-context, at_NR.shape[1], device=ids_NT.device)
     window_NW = (at_NR[:, :1] + steps).clamp(0, tokens - 1)
     x_NTD = body.embed_tokens(ids_NT)
-    rotary = body.rotary_emb(x_NTD, torch.arange(tokens)[None])
+    rotary = body.rotary_emb(x_NTD, torch.arange(tokens, device=ids_NT.device)[None])
     for i, layer in enumerate(body.layers):
         normed = _norm(layer.operator_norm, x_NTD)
         if i == last:
@@ -126,7 +126,7 @@ def _attention(module: Any, x_NTD: Tensor, rotary: tuple[Tensor, Tensor], window
     mask, cos_q, sin_q = None, cos, sin
     if window_NW is not None:
         x_NTD = x_NTD.gather(1, window_NW[..., None].expand(-1, -1, x_NTD.shape[2]))
-        mask = (torch.arange(k.shape[2]) <= window_NW[..., None])[:, None]
+        mask = (torch.arange(k.shape[2], device=k.device) <= window_NW[..., None])[:, None]
         cos_q, sin_q = cos[0][window_NW], sin[0][window_NW]
     q = _norm(module.q_layernorm, module.q_proj(x_NTD).unflatten(-1, (-1, module.head_dim)).float()).transpose(1, 2)
     q, k = _rotate(q, cos_q, sin_q), _rotate(k, cos, sin)

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from memagent.core.chunking import chunk
+from memagent.core.prompts import Profile
 from memagent.core.types import Tokenizer
+from memagent.errors import TaskError
 from memagent.tasks.catalog import find
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.training.ideal import Piece, answer_pieces, first_notes, memory_pieces, visible
 from memagent.training.updates import Exercise, answer_prompt, prompt_parts
-from memagent.core.prompts import Profile
 
+_TRIES = 8
 # What a turn does: wait (nothing found yet), find (the memory changes), keep (it does not), answer, lost (an answer that
 # cannot be right, because a chunk border cuts a fact).
 What: TypeAlias = Literal["wait", "find", "keep", "answer", "lost"]
@@ -53,10 +55,20 @@ class RightTurn:
 
 
 def draw_sample(rng: random.Random, recipe: TaskRecipe, materials: Materials, tokens: int) -> Sample:
-    """A sample of the recipe's task with a document of `tokens` tokens."""
-    task = find(recipe.task)
-    given = {name: rng.choice(value) if isinstance(value, list) else value for name, value in recipe.options.items()}
-    return task.sample(materials, Request(tokens=tokens, seed=rng.getrandbits(62), index=0), task.options(given))
+    """A sample of the recipe's task with a document of `tokens` tokens.
+
+    Facts that do not fit into a short document are drawn again. Raises TaskError if none of several draws fits.
+    """
+    task, tries = find(recipe.task), _TRIES
+    while True:
+        given = {name: rng.choice(value) if isinstance(value, list) else value for name, value in recipe.options.items()}
+        request = Request(tokens=tokens, seed=rng.getrandbits(62), index=0)
+        try:
+            return task.sample(materials, request, task.options(given))
+        except TaskError:
+            tries -= 1
+            if not tries:
+                raise
 
 
 def right_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:

@@ -66,3 +66,18 @@ def make_batch(rows: Sequence[Row], pad: int) -> Batch:
         batch.target.append([*row.targets, *[pad] * missing])
         batch.kind.append([*row.kinds, *[-1] * missing])
     return batch
+
+
+def buckets(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Indices of rows, grouped so that a padded group holds at most `batch_tokens` tokens (or one row that is longer).
+
+    Rows of like length go together, long ones first; the order depends on the lengths alone.
+    """
+    groups: list[list[int]] = []
+    width = 0
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if not groups or (len(groups[-1]) + 1) * width > batch_tokens:
+            groups.append([])
+            width = lengths[index]
+        groups[-1].append(index)
+    return groups

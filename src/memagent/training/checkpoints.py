@@ -1,0 +1,88 @@
+"""Checkpoints of a run: folders that transformers opens, each with what an exact resume needs beside.
+
+    RUN/checkpoints/000120/     config.json, model.safetensors, tokenizer, memagent.toml, trainer.pt
+    RUN/last, RUN/best          links to two of them; the others are deleted
+
+A checkpoint is written beside its place and moved there, a link is replaced in one step: a killed process leaves the old
+state or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from memagent.errors import TrainingError
+
+_STATE = "trainer.pt"
+
+
+class Checkpoints:
+    """The checkpoints of the run in `run`."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    def exist(self) -> bool:
+        return (self.run / "last").is_symlink()
+
+    def save(self, step: int, write: Callable[[Path], None], state: dict[str, Any], *, best: bool = False) -> Path:
+        """Writes the checkpoint of `step`: `write` puts the model into a folder, `state` goes beside it.
+
+        Raises TrainingError if it cannot be written (a full disk); the checkpoints before it are still there then.
+        """
+        folder = self.run / "checkpoints" / f"{step:06d}"
+        temporary = folder.with_suffix(".tmp")
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            write(temporary)
+            torch.save(state, temporary / _STATE)
+            for path in temporary.iterdir():
+                _flush(path)
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed after it and resumed before it
+            temporary.replace(folder)
+            self._link("last", folder)
+            if best:
+                self._link("best", folder)
+        except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a disk that is full
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise TrainingError(f"{folder}: the checkpoint cannot be written: {error}") from error
+        self._tidy()
+        return folder
+
+    def load(self, name: Literal["last", "best"] = "last") -> tuple[Path, dict[str, Any]]:
+        """The folder of a checkpoint and the state saved with it. Raises TrainingError that says what is missing."""
+        link = self.run / name
+        if not (link / _STATE).is_file():
+            raise TrainingError(f"{self.run} holds no checkpoint {name!r}: start the run again without --resume")
+        try:
+            state: dict[str, Any] = torch.load(link / _STATE, weights_only=True, map_location="cpu")
+        except Exception as error:  # torch raises several unrelated classes for a damaged file
+            raise TrainingError(f"{link / _STATE}: cannot be read as a checkpoint: {error}") from error
+        return link.resolve(), state
+
+    def _link(self, name: str, folder: Path) -> None:
+        temporary = self.run / f"{name}.tmp"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(folder.relative_to(self.run), target_is_directory=True)
+        temporary.replace(self.run / name)
+
+    def _tidy(self) -> None:
+        kept = {(self.run / name).resolve() for name in ("last", "best")}
+        for folder in (self.run / "checkpoints").iterdir():
+            if folder.resolve() not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,59 @@
+"""Which documents a batch reads: a weighted mix of tasks made on the fly and of sample files, a function of (seed, step)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memagent.core import Tokenizer
+from memagent.errors import TrainingError
+from memagent.tasks.files import SampleFile
+from memagent.tasks.haystack import Haystack
+from memagent.tasks.samples import Sample, generator
+from memagent.tasks.task import Materials
+from memagent.tasks.words import shipped_words
+from memagent.training.data import weight_at
+from memagent.training.readings import TaskRecipe, draw_sample
+from memagent.training.rl_config import TaskMix
+
+
+class Curriculum:
+    """Draws samples. Raises TrainingError or TaskError for a file that cannot be trained on."""
+
+    def __init__(self, mix: Sequence[TaskMix], books: Sequence[Path], tokenizer: Tokenizer, seed: int, steps: int) -> None:
+        self._mix = list(mix)
+        self._seed, self._steps = seed, steps
+        self._materials: Materials | None = None
+        if books:
+            self._materials = Materials(tokenizer=tokenizer, haystack=Haystack.load(books), words=shipped_words("train"))
+        self._files = {part.name: _training_file(part.file) for part in mix if part.file is not None}
+
+    def draw(self, step: int, attempt: int, count: int) -> list[tuple[str, Sample]]:
+        """`count` samples for a batch, each with the name of its part of the mix."""
+        rng = generator(self._seed, f"rollout/{attempt}", step)
+        weights = [weight_at(part.weight, step / self._steps) for part in self._mix]
+        if not sum(weights):
+            raise TrainingError(f"all [[task]] weights are 0 at step {step}: nothing is left to train on")
+        drawn = []
+        for number, part in enumerate(rng.choices(self._mix, weights=weights, k=count)):
+            if part.name in self._files:
+                samples = self._files[part.name]
+                sample = samples.load(rng.choice(samples.entries).id)
+            else:
+                assert part.task is not None and part.tokens is not None and self._materials is not None
+                recipe = TaskRecipe(task=part.task, tokens=part.tokens, chunk=(1, 1), options=part.options)
+                sample = draw_sample(rng, recipe, self._materials, rng.randint(*part.tokens))
+            drawn.append((part.name, replace(sample, id=f"{part.name}-{step}-{attempt}-{number}")))
+        return drawn
+
+
+def _training_file(path: Path) -> SampleFile:
+    samples = SampleFile.open(path)
+    for sample in samples:
+        if sample.meta.get("split") == "eval":
+            raise TrainingError(
+                f"{path}: sample {sample.id} is made of words that are kept for evaluation, and must not be trained on:"
+                " make the file with `memagent synth --split train`"
+            )
+    return samples

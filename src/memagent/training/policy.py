@@ -1,0 +1,200 @@
+"""The policy: a causal language model that is sampled from, scored and trained.
+
+Shapes: N rows, T tokens, R reply tokens, K tokens that are scored, V vocabulary. Rows are padded on the right: what a causal
+model gives at a token does not depend on what follows, so no mask is needed.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoTokenizer, Lfm2ForCausalLM
+
+from memagent.errors import MissingExtraError, TrainingError
+from memagent.models.attention import use_row_attention
+from memagent.training.model import load_model, reply_hidden
+from memagent.training.rows import Batch
+
+MODEL_FILES = ("memagent.toml",)  # beside what transformers writes: how to read with the model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adapters (arXiv 2106.09685): W + alpha/rank · B·A on the linear layers named by `targets`."""
+
+    rank: int = 0
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ()
+
+
+class Policy:
+    """Weights, tokenizer, and how they are computed with: device, dtype of the weights, bfloat16 products, checkpointing."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: str = "auto",
+        dtype: str = "float32",
+        bf16: bool = False,
+        lora: Lora | None = None,
+        checkpointing: bool = False,
+        reference: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        self.bf16 = bf16
+        self.tokenizer: Any = _tokenizer(folder)
+        self.causal: Any = load_model(folder).to(self.device, getattr(torch, dtype)).eval()
+        self.adapter: Any = None
+        if lora is not None and lora.rank:
+            self.adapter = _adapt(self.causal, lora)
+        use_row_attention(self.causal)
+        self._fast = isinstance(self.causal, Lfm2ForCausalLM) and "full_attention" in self.causal.config.layer_types
+        self._fast = self._fast and self.adapter is None and not checkpointing
+        self._checkpointing = checkpointing
+        if checkpointing:
+            self.causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.causal.enable_input_require_grads()
+        # With adapters the reference is the same model without them; otherwise a frozen copy.
+        self._reference = copy.deepcopy(self.causal).requires_grad_(False) if reference and self.adapter is None else None
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters that are trained."""
+        return [value for value in self.causal.parameters() if value.requires_grad]
+
+    def score(self, batch: Batch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [N, R] of the replies' tokens, and the entropy of what could have stood there, in nats.
+
+        Where there is no token both are 0. `entropy`: with a gradient; otherwise it is only looked at.
+        """
+        return self._score(self.causal, batch, entropy)
+
+    @torch.no_grad()
+    def score_reference(self, batch: Batch) -> Tensor:
+        """The log-probabilities [N, R] under the weights that training started from."""
+        if self.adapter is not None:
+            with self.adapter.disable_adapter():
+                return self._score(self.causal, batch, False)[0]
+        assert self._reference is not None, "the policy was opened without a reference"
+        return self._score(self._reference, batch, False)[0]
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Activation checkpointing works in the model's training mode only; sampling needs the other."""
+        self.causal.train(self._checkpointing)
+        try:
+            yield
+        finally:
+            self.causal.eval()
+
+    def _score(self, model: Any, batch: Batch, entropy: bool) -> tuple[Tensor, Tensor]:
+        keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
+        target_K = torch.tensor(batch.target, device=self.device)[keep_NR]
+        with self._autocast():
+            logits_KV = self._logits(model, batch, keep_NR)
+        logits_KV = logits_KV.float()
+        total_K = logits_KV.logsumexp(-1)
+        logprob_K = logits_KV.gather(1, target_K[:, None])[:, 0] - total_K
+        with nullcontext() if entropy else torch.no_grad():
+            entropy_K = total_K - (functional.softmax(logits_KV, dim=-1) * logits_KV).sum(-1)
+        zeros_NR = torch.zeros(keep_NR.shape, device=self.device)
+        return zeros_NR.masked_scatter(keep_NR, logprob_K), zeros_NR.masked_scatter(keep_NR, entropy_K)
+
+    def _logits(self, model: Any, batch: Batch, keep_NR: Tensor) -> Tensor:
+        """Logits [K, V] at the tokens before those that are kept."""
+        ids_NT = torch.tensor(batch.ids, device=self.device)
+        at_NR = torch.tensor(batch.at, device=self.device)
+        if self._fast:
+            hidden_NRD = reply_hidden(model, ids_NT, at_NR)
+            return functional.linear(hidden_NRD[keep_NR], model.lm_head.weight)
+        first = int(at_NR.min())
+        # The stock forward, head and whatever the architecture does to its logits included, from the earliest reply on.
+        logits = model(input_ids=ids_NT, use_cache=False, logits_to_keep=ids_NT.shape[1] - first).logits
+        rows_K = keep_NR.nonzero()[:, 0]
+        picked: Tensor = logits[rows_K, (at_NR - first)[keep_NR]]
+        return picked
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """The precision that training computes in: to be sampled from as it is scored."""
+        return self._autocast()
+
+    @property
+    def inexact(self) -> bool:
+        """Whether a saved folder is not enough to go on from to the bit: it holds adapters merged into the weights."""
+        return self.adapter is not None
+
+    def read(self, folder: Path) -> dict[str, Tensor]:
+        """The parameters that `save` wrote."""
+        return dict(load_model(folder).named_parameters())
+
+    def state(self) -> dict[str, Tensor]:
+        """The trained parameters by name."""
+        return {name: value.detach().cpu() for name, value in self.causal.named_parameters() if value.requires_grad}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Takes trained parameters back. Raises TrainingError if they are another model's."""
+        mine = {name: value for name, value in self.causal.named_parameters() if value.requires_grad}
+        if set(mine) != set(state) or any(mine[name].shape != value.shape for name, value in state.items()):
+            raise TrainingError("the checkpoint does not fit this configuration: it holds other parameters")
+        with torch.no_grad():
+            for name, value in mine.items():
+                value.copy_(state[name])
+
+    def save(self, folder: Path, *, dtype: str = "float32") -> None:
+        """Writes a folder that transformers opens: adapters are merged into the weights, the tokenizer goes with them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        model = self.causal
+        if self.adapter is not None:
+            model = copy.deepcopy(self.adapter).merge_and_unload()
+        implementation = model.config._attn_implementation
+        weights = {name: value.to(getattr(torch, dtype)) for name, value in model.state_dict().items()}
+        model.config._attn_implementation = "sdpa"
+        try:
+            model.save_pretrained(folder, state_dict=weights)
+        finally:
+            model.config._attn_implementation = implementation
+        _write_dtype(folder / "config.json", dtype)
+        self.tokenizer.save_pretrained(folder)
+        for name in MODEL_FILES:
+            if (self.folder / name).is_file():
+                (folder / name).write_bytes((self.folder / name).read_bytes())
+
+
+def _tokenizer(folder: Path) -> Any:
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
+        raise TrainingError(f"the tokenizer in {folder} cannot be opened: {error}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise TrainingError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
+    return tokenizer
+
+
+def _adapt(model: Any, lora: Lora) -> Any:
+    """Puts adapters into the model, in place; returns the handle that switches them off and merges them."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise MissingExtraError("LoRA", "train") from error
+    targets: Any = list(lora.targets) or "all-linear"
+    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM")
+    return get_peft_model(model, config)
+
+
+def _write_dtype(path: Path, dtype: str) -> None:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["dtype"] = dtype
+    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")

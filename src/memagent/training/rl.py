@@ -1,0 +1,262 @@
+"""Multi-Conv DAPO on one machine: sample readings, judge their answers, credit every conversation, update; again.
+
+Everything a batch reads is a function of the configuration and its number; everything it changes is in the checkpoint. A run
+that was killed and resumed therefore writes the same metrics as one that was not (same machine, same number of threads, CPU).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from memagent.models.local import LocalEngine
+from memagent.models.open import EMBEDDED, OpenModel, read_defaults
+from memagent.settings import Settings, make_settings
+from memagent.tasks.samples import generator
+from memagent.training.checkpoints import Checkpoints
+from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
+from memagent.training.curriculum import Curriculum
+from memagent.training.log import RunLog
+from memagent.training.loss import Statistics
+from memagent.training.policy import Lora, Policy
+from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import Group, Reading, retention, roll_out
+from memagent.training.update import Step, Updater
+from memagent.training.validation import Validation, mean_score
+
+
+@dataclass(slots=True)
+class Batch:
+    """What was sampled for one batch: all groups, those that are kept, and how many batches were sampled in place of others."""
+
+    groups: list[Group] = field(default_factory=list)
+    kept: list[Group] = field(default_factory=list)
+    resampled: int = 0
+
+    @property
+    def readings(self) -> list[Reading]:
+        return [reading for group in self.groups for reading in group.readings]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were sampled from or sampled: prompts and replies of every conversation."""
+        conversations = [one for reading in self.readings for one in reading.trajectory.conversations]
+        return sum(len(one.prompt) + len(one.reply) for one in conversations)
+
+
+class Trainer:
+    """The policy and what moves it on by one batch."""
+
+    def __init__(self, config: RlConfig, out: Path) -> None:
+        self.config = config
+        start = EMBEDDED if config.start == "embedded" else Path(config.start)
+        lora = config.policy.lora
+        self.policy = Policy(
+            start,
+            device=config.policy.device,
+            dtype=config.policy.dtype,
+            bf16=config.policy.bf16,
+            lora=Lora(rank=lora.rank, alpha=lora.alpha, targets=lora.targets),
+            checkpointing=config.policy.checkpointing,
+            reference=config.algorithm.kl > 0,
+        )
+        self._defaults = read_defaults(start)
+        self.updater = Updater(self.policy, config.update, config.algorithm.objective, out / "failed.pt")
+        tokenizer = self.opened(0).engine.tokenizer
+        self.curriculum = Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)
+        self.validation = Validation(config.validation, out / "validation", tokenizer)
+        self.step = 0
+        self.best = -1.0
+        self.waited = 0
+
+    def opened(self, step: int, *, record: bool = False) -> OpenModel:
+        """The policy as an engine that readings run on."""
+        engine = LocalEngine.hosting(
+            self.policy.causal,
+            self.policy.tokenizer,
+            name="policy",
+            version=f"batch {step}",
+            batch_tokens=self.config.rollout.batch_tokens,
+            record_prompts=record,
+        )
+        return OpenModel(engine=engine, defaults=self._defaults)
+
+    def settings(self, opened: OpenModel, temperature: float) -> Settings:
+        """How readings are made: the budgets of the configuration, or of the model."""
+        chosen = self.config.rollout
+        return make_settings(
+            opened,
+            model="policy",
+            profile=chosen.profile,
+            question_tokens=chosen.question_tokens,
+            chunk_tokens=chosen.chunk_tokens,
+            memory_tokens=chosen.memory_tokens,
+            answer_tokens=chosen.answer_tokens,
+            reasoning_tokens=chosen.reasoning_tokens,
+            temperature=temperature,
+            top_p=chosen.top_p if temperature else 1.0,
+            seed=self.config.seed,
+            rules=chosen.rules,
+        )
+
+    def sample(self) -> Batch:
+        """Rolls out groups until enough of them carry a signal, or the limit is reached (dynamic sampling)."""
+        chosen, batch = self.config.rollout, Batch()
+        opened = self.opened(self.step, record=True)
+        settings = self.settings(opened, chosen.temperature)
+        for attempt in range(1 + chosen.resample):
+            samples = self.curriculum.draw(self.step, attempt, chosen.prompts)
+            seed = f"{self.config.seed}/{self.step}/{attempt}"
+            with self.policy.computing():
+                groups = roll_out(samples, chosen.group, opened, settings, self.config.algorithm.reward, seed)
+            batch.groups += groups
+            batch.resampled += attempt > 0
+            batch.kept += [group for group in groups if group.kept]
+            if len(batch.kept) >= chosen.prompts:
+                break
+        batch.kept = batch.kept[: chosen.prompts]
+        return batch
+
+    def learn(self, batch: Batch) -> list[Step]:
+        """The optimizer steps of a batch: a fixed number, counted in readings, whatever number of conversations they have."""
+        algorithm = self.config.algorithm
+        groups = list(batch.kept)
+        generator(self.config.seed, "order", self.step).shuffle(groups)
+        trajectories = [reading.trajectory for group in groups for reading in group.readings]
+        credit = [value for group in groups for value in advantages(group.rewards, algorithm.normalise)]
+        minis: list[list[CreditedRow]] = []
+        for start, end in parts(trajectories, self.config.update.updates):
+            rows = expand(trajectories[start:end], credit[start:end], algorithm.credit)
+            minis.append(weigh(merge(rows), algorithm.aggregate))
+        old = [self.updater.recompute(rows) if algorithm.old_logprobs == "recomputed" else None for rows in minis]
+        rate = self.updater.rate(self.step)
+        return [self.updater.step(rows, rate, known) for rows, known in zip(minis, old, strict=True)]
+
+    def validate(self) -> dict[str, dict[str, float]]:
+        """Greedy readings of the held-out samples with the policy as it is."""
+        opened = self.opened(self.step)
+        with self.policy.computing():
+            return self.validation.run(self.step, opened, self.settings(opened, 0.0))
+
+    def state(self) -> dict[str, Any]:
+        """What a batch changes, apart from weights that the checkpoint's folder holds exactly."""
+        return {
+            "optimizer": self.updater.optimizer.state_dict(),
+            "parameters": self.policy.state() if self.policy.inexact else None,
+            "step": self.step,
+            "best": self.best,
+            "waited": self.waited,
+        }
+
+    def restore(self, folder: Path, state: dict[str, Any]) -> None:
+        """Undoes a stop. Raises TrainingError if the checkpoint is another configuration's."""
+        self.policy.restore(state["parameters"] if state["parameters"] is not None else self.policy.read(folder))
+        self.updater.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
+
+
+def run(config: RlConfig, out: Path, *, resume: bool, stop_after: int | None = None, console: Console | None = None) -> Trainer:
+    """Trains to the last batch, `stop_after` batches, or until validation stops improving. Raises TrainingError."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    trainer, checkpoints = Trainer(config, out), Checkpoints(out)
+    if resume and checkpoints.exist():
+        trainer.restore(*checkpoints.load())
+    last = min(config.steps, stop_after or config.steps)
+    log_config = config.model_dump(mode="json")
+    with RunLog(
+        out,
+        step=trainer.step,
+        console=console,
+        tensorboard=config.log.tensorboard,
+        wandb=config.log.wandb,
+        config=log_config,
+    ) as log:
+        if trainer.step == 0 and trainer.validation and not checkpoints.exist():
+            _validated(trainer, log)
+            checkpoints.save(0, trainer.policy.save, trainer.state(), best=True)
+        while trainer.step < last and not _exhausted(trainer):
+            _one_batch(trainer, log)
+            better = _validated(trainer, log) if _is_due(trainer, config.validation.every, last) else False
+            if better or _is_due(trainer, config.save_every, last):
+                checkpoints.save(trainer.step, trainer.policy.save, trainer.state(), best=better)
+    return trainer
+
+
+def _one_batch(trainer: Trainer, log: RunLog) -> None:
+    began = time.perf_counter()
+    batch = trainer.sample()
+    sampled = time.perf_counter()
+    steps = trainer.learn(batch)
+    trainer.step += 1
+    log.metrics(trainer.step, "train", summary(trainer, batch, steps))
+    log.timing(
+        trainer.step,
+        {"rollout": sampled - began, "update": time.perf_counter() - sampled},
+        {"rollout": batch.tokens, "update": sum(step.tokens for step in steps)},
+    )
+
+
+def _validated(trainer: Trainer, log: RunLog) -> bool:
+    """Validates if there is something to validate on. Returns whether no earlier score was as good."""
+    if not trainer.validation:
+        return False
+    began = time.perf_counter()
+    result = trainer.validate()
+    log.metrics(trainer.step, "validation", result)
+    log.timing(trainer.step, {"validation": time.perf_counter() - began}, {})
+    better = mean_score(result) > trainer.best
+    trainer.best = max(trainer.best, mean_score(result))
+    trainer.waited = 0 if better else trainer.waited + 1
+    return better
+
+
+def _is_due(trainer: Trainer, every: int, last: int) -> bool:
+    return trainer.step % every == 0 or trainer.step == last
+
+
+def _exhausted(trainer: Trainer) -> bool:
+    patience = trainer.config.validation.patience
+    return bool(patience) and trainer.waited >= patience
+
+
+def summary(trainer: Trainer, batch: Batch, steps: Sequence[Step]) -> dict[str, float]:
+    """The metrics of one batch. Rewards are over everything sampled, groups that were left out included."""
+    readings, groups = batch.readings, batch.groups
+    by_name: defaultdict[str, list[float]] = defaultdict(list)
+    for reading in readings:
+        by_name[reading.name].append(reading.trajectory.reward)
+    kept, total = retention(readings)
+    count = trainer.opened(trainer.step).engine.tokenizer.count
+    statistics = Statistics()
+    for step in steps:
+        statistics += step.statistics
+    return {
+        "reward": _mean([value for values in by_name.values() for value in values]),
+        "groups": len(groups),
+        "kept": len(batch.kept),
+        "silent": sum(not group.failed and not group.kept for group in groups),
+        "failed": sum(group.failed for group in groups),
+        "resampled": batch.resampled,
+        "loss": _mean([step.loss for step in steps]),
+        "grad_norm": _mean([step.grad_norm for step in steps]),
+        "updates": len(steps),
+        "lr": trainer.updater.rate(trainer.step - 1),
+        **statistics.mean(),
+        "memory_tokens": _mean([count(reading.memories[-1]) for reading in readings if reading.memories]),
+        "retention": kept / total if total else 1.0,
+        "truncated": _mean([float(reading.truncated > 0) for reading in readings]),
+        **{f"reward/{name}": _mean(values) for name, values in sorted(by_name.items())},
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

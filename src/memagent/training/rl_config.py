@@ -1,0 +1,201 @@
+"""The configuration of reinforcement learning: Multi-Conv DAPO on one machine. Defaults are DAPO's and MemAgent's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from memagent.core.outcomes import Rules
+from memagent.scoring import SCORERS
+from memagent.training.config import Part, Range, Share
+from memagent.training.credit import Aggregate, Credit, Normalise
+from memagent.training.loss import Objective
+
+Dtype = Literal["float32", "bfloat16"]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class LoraConfig(Part):
+    """Low-rank adapters in place of all weights. `rank` 0: none. `targets`: names of linear layers; empty: all of them."""
+
+    rank: int = Field(0, ge=0)
+    alpha: float = Field(32.0, gt=0)
+    targets: tuple[str, ...] = ()
+
+
+class PolicyConfig(Part):
+    """How the model is computed with. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
+    forward pass for the memory of activations."""
+
+    device: str = "auto"
+    dtype: Dtype = "float32"
+    bf16: bool = False
+    checkpointing: bool = False
+    lora: LoraConfig = LoraConfig()
+
+
+class RolloutConfig(Part):
+    """Sampling. `prompts` × `group` readings make a batch; groups without signal are left out, and up to `resample` more
+    batches are sampled in their place. Budgets are in tokens; what is not given is the model's own."""
+
+    prompts: Positive = 16
+    group: int = Field(8, ge=2)
+    resample: int = Field(2, ge=0)
+    temperature: float = Field(1.0, ge=0.001, le=10)
+    top_p: float = Field(1.0, gt=0, le=1)
+    rules: Rules = "careful"
+    batch_tokens: int = Field(131_072, ge=256)
+    profile: str | None = None
+    question_tokens: Positive | None = None
+    chunk_tokens: Positive | None = None
+    memory_tokens: Positive | None = None
+    answer_tokens: Positive | None = None
+    reasoning_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+class AlgorithmConfig(Part):
+    """Multi-Conv DAPO and what it is compared with.
+
+    reward        name of a scorer, applied to the answer
+    credit        "all": every conversation gets its reading's advantage; "final": only the answer does
+    normalise     "none": R − mean; "std": also divided by the group's standard deviation (GRPO)
+    aggregate     "token": mean over all tokens of the update (DAPO); "sequence": first within each conversation (GRPO)
+    old_logprobs  "sampled": those recorded while sampling; "recomputed": those of the training forward before the update
+    dual_clip     c of the dual clip, 0 for none; kl: β of the k3 penalty; entropy: weight of an entropy bonus
+    """
+
+    reward: str = "strict"
+    credit: Credit = "all"
+    normalise: Normalise = "none"
+    aggregate: Aggregate = "token"
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_high: float = Field(0.28, gt=0)
+    dual_clip: float = Field(0.0, ge=0)
+    kl: float = Field(1e-3, ge=0)
+    entropy: float = Field(0.0, ge=0)
+    old_logprobs: Literal["sampled", "recomputed"] = "sampled"
+
+    @field_validator("reward")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in SCORERS:
+            raise ValueError(f"no scorer {value!r}; known: {', '.join(SCORERS)}")
+        return value
+
+    @field_validator("dual_clip")
+    @classmethod
+    def _above_one(cls, value: float) -> float:
+        if 0 < value <= 1:
+            raise ValueError(f"a dual clip of {value} would clip ratios of 1: give one above 1, or 0 for none")
+        return value
+
+    @property
+    def objective(self) -> Objective:
+        names = ("clip_low", "clip_high", "dual_clip", "kl", "entropy")
+        return Objective(**{name: getattr(self, name) for name in names})
+
+
+class UpdateConfig(Part):
+    """Optimisation. A batch is consumed in `updates` steps of AdamW; each in micro-batches of at most `batch_tokens`, whose
+    gradients add up. The rate rises over `warmup` batches, then stays. A gradient norm above `explode` stops the run."""
+
+    updates: Positive = 4
+    batch_tokens: int = Field(16_384, ge=64)
+    rate: float = Field(1e-6, gt=0)
+    warmup: int = Field(0, ge=0)
+    weight_decay: float = Field(0.01, ge=0)
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    clip: float = Field(1.0, gt=0)
+    explode: float = Field(1e4, gt=0)
+
+
+class TaskMix(Part):
+    """Documents to train on: a task of the catalogue, made on the fly, or samples of a `file`.
+
+    `weight` is a list of [progress, weight]: a curriculum. `tokens`, the length of documents, and `options` are for tasks
+    that are made; an option that is a list means "one of these, at random".
+    """
+
+    name: str
+    task: str | None = None
+    file: Path | None = None
+    weight: list[tuple[Share, Annotated[float, Field(ge=0)]]] = Field(default=[(0.0, 1.0)], min_length=1)
+    tokens: Range | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> TaskMix:
+        if (self.task is None) == (self.file is None):
+            raise ValueError("give either `task`, the name of a task, or `file`, a sample file")
+        if (self.task is None) != (self.tokens is None):
+            raise ValueError("`tokens` is the length of documents that are made: it goes with `task`, not with `file`")
+        if self.tokens is not None and not 0 < self.tokens[0] <= self.tokens[1]:
+            raise ValueError(f"`tokens` is [shortest, longest], not {list(self.tokens)}")
+        return self
+
+
+class ValidationTask(Part):
+    """What is read on validation: `samples` documents of a task at each length, or a sample file."""
+
+    name: str
+    task: str | None = None
+    file: Path | None = None
+    tokens: list[Positive] = []
+    samples: Positive = 64
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> ValidationTask:
+        if (self.task is None) == (self.file is None):
+            raise ValueError("give either `task`, the name of a task, or `file`, a sample file")
+        if (self.task is None) == bool(self.tokens):
+            raise ValueError("`tokens` are the lengths of documents that are made: they go with `task`, not with `file`")
+        return self
+
+
+class ValidationConfig(Part):
+    """Greedy readings of held-out documents every `every` batches, before the first and after the last. The best mean score
+    is kept as `best`; `patience` validations without a better one stop the run (0: never)."""
+
+    every: Positive = 10
+    seed: int = 1_000_003
+    batch: Positive = 64
+    patience: int = Field(0, ge=0)
+    score: str = "strict"
+    task: list[ValidationTask] = []
+
+
+class LogConfig(Part):
+    """Where metrics go besides the run's folder and the console."""
+
+    tensorboard: bool = True
+    wandb: str = ""
+
+
+class RlConfig(Part):
+    """A whole run. Paths are relative to the working directory; `start` is a Hugging Face folder, or "embedded"."""
+
+    seed: int = 0
+    start: str
+    steps: Positive
+    save_every: Positive = 10
+    threads: Annotated[int, Field(ge=0)] = 0
+    books: list[Path] = []
+    policy: PolicyConfig = PolicyConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    update: UpdateConfig = UpdateConfig()
+    task: list[TaskMix] = Field(min_length=1)
+    validation: ValidationConfig = ValidationConfig()
+    log: LogConfig = LogConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> RlConfig:
+        if any(part.task for part in self.task) and not self.books:
+            raise ValueError("tasks that are made need `books`, texts to hide facts in, which no evaluation uses")
+        names = [part.name for part in self.task]
+        if len(set(names)) < len(names):
+            raise ValueError(f"every [[task]] needs a name of its own, not {names}")
+        return self

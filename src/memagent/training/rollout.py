@@ -1,0 +1,107 @@
+"""Readings under the policy, as trajectories: the lockstep driver over all readings of all groups at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from memagent.core import Completion
+from memagent.driver import Transcript, read_batch
+from memagent.errors import ModelError
+from memagent.evaluation.diagnosis import stands_in
+from memagent.models.open import OpenModel
+from memagent.scoring import SCORERS
+from memagent.settings import Settings, make_plan
+from memagent.tasks.samples import Sample
+from memagent.training.credit import Conversation, Trajectory, has_signal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A finished reading of a sample. `memories` are those after each update, the last one is what the answer saw."""
+
+    sample: Sample
+    name: str
+    trajectory: Trajectory
+    answer: str
+    memories: tuple[str, ...]
+    truncated: int  # replies that were cut at their budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The readings of one sample. `failed` is how many of them came to no answer; such a group is not trained on."""
+
+    readings: tuple[Reading, ...]
+    failed: int = 0
+
+    @property
+    def rewards(self) -> list[float]:
+        return [reading.trajectory.reward for reading in self.readings]
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is something to learn from: all came to an answer, and not all are worth the same."""
+        return not self.failed and has_signal(self.rewards)
+
+
+def roll_out(
+    samples: Sequence[tuple[str, Sample]], size: int, opened: OpenModel, settings: Settings, reward: str, seed: str
+) -> list[Group]:
+    """`size` readings of each (name, sample), all in lockstep. Every reading draws from a stream of its own: the same
+    seed gives the same readings, up to the rounding of batches."""
+    plans = []
+    for number, (_, sample) in enumerate(samples):
+        plan = make_plan(sample.document, sample.question, settings, opened)
+        for member in range(size):
+            stream = replace(plan.sampling, seed=_seed(f"{seed}/{number}/{member}"))
+            plans.append(replace(plan, sampling=stream))
+    results = read_batch(plans, opened.engine)
+    groups = []
+    for number, (name, sample) in enumerate(samples):
+        mine = results[number * size : (number + 1) * size]
+        readings = [_reading(name, sample, result, reward) for result in mine if isinstance(result, Transcript)]
+        groups.append(Group(readings=tuple(readings), failed=sum(isinstance(result, ModelError) for result in mine)))
+    return groups
+
+
+def retention(readings: Sequence[Reading]) -> tuple[int, int]:
+    """Over all updates after the one that noted it: how often a needed fact was still noted, and how often it could be."""
+    kept = total = 0
+    for reading in readings:
+        values = {fact.value for fact in reading.sample.facts if fact.needed and fact.value}
+        for before, after in pairwise(reading.memories):
+            noted = [value for value in values if _noted(value, before)]
+            total += len(noted)
+            kept += sum(_noted(value, after) for value in noted)
+    return kept, total
+
+
+@lru_cache(maxsize=1 << 16)
+def _noted(value: str, memory: str) -> bool:
+    return stands_in(value, memory)
+
+
+def _reading(name: str, sample: Sample, transcript: Transcript, reward: str) -> Reading:
+    score = SCORERS[reward](transcript.answer, sample.answers, sample.mode)
+    return Reading(
+        sample=sample,
+        name=name,
+        trajectory=Trajectory(tuple(_conversations(record.completion for record in transcript.records)), score),
+        answer=transcript.answer,
+        memories=tuple(record.memory for record in transcript.records[:-1]),
+        truncated=sum(record.completion.finish == "length" for record in transcript.records),
+    )
+
+
+def _conversations(completions: Iterator[Completion]) -> Iterator[Conversation]:
+    for one in completions:
+        assert one.prompt_ids is not None and one.token_ids is not None and one.logprobs is not None
+        yield Conversation(one.prompt_ids, one.token_ids, one.logprobs)
+
+
+def _seed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

@@ -1,0 +1,77 @@
+"""Validation with the evaluation package: held-out samples, the same readers, scorers and records as `memagent eval`."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from memagent.core import Tokenizer
+from memagent.errors import TrainingError
+from memagent.evaluation.folder import RunFolder
+from memagent.evaluation.runner import Evaluation, evaluate
+from memagent.evaluation.runs import Run
+from memagent.models.open import OpenModel
+from memagent.scoring import SCORERS
+from memagent.settings import Settings
+from memagent.tasks.files import SampleFile
+from memagent.tasks.synthesis import Recipe, write_samples
+from memagent.training.rl_config import ValidationConfig
+
+MEAN = "mean"
+
+
+class Validation:
+    """The held-out samples of a run, in RUN/validation/NAME.jsonl; each validation is an evaluation run beside them."""
+
+    def __init__(self, config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> None:
+        if config.score not in SCORERS:
+            raise TrainingError(f"validation.score: no scorer {config.score!r}; known: {', '.join(SCORERS)}")
+        self._config, self._folder = config, folder
+        self._files: dict[str, SampleFile] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in config.task:
+            path = part.file or folder / f"{part.name}.jsonl"
+            if part.task is not None:
+                recipe = Recipe(
+                    tasks=(part.task,),
+                    tokens=tuple(part.tokens),
+                    samples=part.samples,
+                    tokenizer=lambda: tokenizer,
+                    seed=config.seed,
+                    options=part.options,
+                )
+                write_samples(recipe, path)
+            self._files[part.name] = SampleFile.open(path)
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def run(self, step: int, opened: OpenModel, settings: Settings) -> dict[str, dict[str, float]]:
+        """Reads all samples greedily. Per "name@tokens": the mean score, its number of readings, and how many failed (they
+        count as 0); and the mean over these cells."""
+        cells: defaultdict[str, list[float]] = defaultdict(list)
+        failed: defaultdict[str, int] = defaultdict(int)
+        for name, samples in self._files.items():
+            evaluation = Evaluation(samples=samples, opened=opened, settings=settings, batch=self._config.batch)
+            folder = self._folder / f"{step:06d}" / name
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed here
+            with RunFolder.open(folder, evaluation.config()) as run:
+                evaluate(evaluation, run)
+            for placed in Run.open(folder).records():
+                record = placed.record
+                cell = f"{name}@{record.meta.get('target', record.tokens)}"
+                cells[cell].append(record.scores[self._config.score])
+                failed[cell] += record.status == "failed"
+        result = {
+            cell: {"score": sum(found) / len(found), "n": float(len(found)), "failed": float(failed[cell])}
+            for cell, found in cells.items()
+        }
+        mean = sum(values["score"] for values in result.values()) / len(result)
+        return {**result, MEAN: {"score": mean, "n": float(sum(map(len, cells.values())))}}
+
+
+def mean_score(result: Mapping[str, Mapping[str, float]]) -> float:
+    """The mean over the cells: what decides which checkpoint is best."""
+    return result[MEAN]["score"]
