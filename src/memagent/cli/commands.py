@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import ask, eval, profiles, readings, report, tasks
+from memagent.cli import ask, eval, profiles, readings, report, tasks, train
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("synth")(tasks.synth)
 app.command("validate")(tasks.validate)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
+app.add_typer(train.app, name="train")
 app.add_typer(readings.app, name="readings")
 app.add_typer(profiles.app, name="profile")
 

@@ -62,7 +62,14 @@ class LocalEngine:
 
     @classmethod
     def hosting(
-        cls, model: Any, tokenizer: Any, *, name: str, version: str, batch_tokens: int | None = None, record_prompts: bool = True
+        cls,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        version: str,
+        batch_tokens: int | None = None,
+        record_prompts: bool = True,
     ) -> LocalEngine:
         """An engine on a model and a fast tokenizer of transformers that are already in memory: a policy in training.
 
@@ -158,7 +165,7 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
     kind = _fast_dtype(device) if dtype == "auto" else dtype
     try:
-        with _quiet():
+        with quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, local_files_only=True, dtype=getattr(torch, kind)
@@ -181,8 +188,8 @@ def _fast_dtype(device: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars and no advice on faster kernels while a model is opened."""
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice on faster kernels while a model is opened or saved."""
     log = transformers.utils.logging
     bars = log.is_progress_bar_enabled()
     log.disable_progress_bar()

@@ -113,7 +113,10 @@ def _choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor,
     drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
     if drawn:
         probs_BV = _distribution(logits_BV[drawn].cpu(), [rows[index].sampling for index in drawn])
-        tokens = [torch.multinomial(probs_V, 1, generator=rows[index].random) for index, probs_V in zip(drawn, probs_BV, strict=True)]
+        tokens = [
+            torch.multinomial(probs_V, 1, generator=rows[index].random)
+            for index, probs_V in zip(drawn, probs_BV, strict=True)
+        ]
         token_B[drawn] = torch.cat(tokens).to(token_B.device)
     return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
 

@@ -56,16 +56,23 @@ class Checkpoints:
         self._tidy()
         return folder
 
-    def load(self, name: Literal["last", "best"] = "last") -> tuple[Path, dict[str, Any]]:
-        """The folder of a checkpoint and the state saved with it. Raises TrainingError that says what is missing."""
+    def folder(self, name: Literal["last", "best"] = "last") -> Path:
+        """The folder of a checkpoint. Raises TrainingError if there is none."""
         link = self.run / name
         if not (link / _STATE).is_file():
-            raise TrainingError(f"{self.run} holds no checkpoint {name!r}: start the run again without --resume")
+            raise TrainingError(
+                f"{self.run} holds no checkpoint {name!r}: it is no run, or was stopped before its first one"
+            )
+        return link.resolve()
+
+    def load(self, name: Literal["last", "best"] = "last") -> tuple[Path, dict[str, Any]]:
+        """The folder of a checkpoint and the state saved with it. Raises TrainingError that says what is missing."""
+        folder = self.folder(name)
         try:
-            state: dict[str, Any] = torch.load(link / _STATE, weights_only=True, map_location="cpu")
+            state: dict[str, Any] = torch.load(folder / _STATE, weights_only=True, map_location="cpu")
         except Exception as error:  # torch raises several unrelated classes for a damaged file
-            raise TrainingError(f"{link / _STATE}: cannot be read as a checkpoint: {error}") from error
-        return link.resolve(), state
+            raise TrainingError(f"{folder / _STATE}: cannot be read as a checkpoint: {error}") from error
+        return folder, state
 
     def _link(self, name: str, folder: Path) -> None:
         temporary = self.run / f"{name}.tmp"

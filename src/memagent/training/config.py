@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -13,12 +14,58 @@ from memagent.training.data import Mixture
 from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
 
+PRESETS = Path(__file__).parent / "presets"
+
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoraConfig(Part):
+    """Low-rank adapters in place of all weights. `rank` 0: none. `targets`: names of linear layers; empty: all of them."""
+
+    rank: int = Field(0, ge=0)
+    alpha: float = Field(32.0, gt=0)
+    targets: tuple[str, ...] = ()
+
+
+class PolicyConfig(Part):
+    """How the model is computed with. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
+    forward pass for the memory of activations."""
+
+    device: str = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    bf16: bool = False
+    checkpointing: bool = False
+    lora: LoraConfig = LoraConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> PolicyConfig:
+        if self.dtype == "bfloat16" and not self.lora.rank:
+            raise ValueError(
+                "weights in bfloat16 lose small updates: keep dtype = 'float32' with bf16 = true, or train adapters"
+                " (lora.rank)"
+            )
+        return self
+
+
+class LogConfig(Part):
+    """Where metrics go besides the run's folder and the console. `wandb`: the name of a project, "" for none."""
+
+    tensorboard: bool = True
+    wandb: str = ""
+
+
+class BudgetsConfig(Part):
+    """How a new model is to be read with, in tokens."""
+
+    question: int = Field(64, ge=8)
+    chunk: int = Field(640, ge=16)
+    memory: int = Field(128, ge=8)
+    answer: int = Field(128, ge=8)
 
 
 class ModelShape(Part):
@@ -56,7 +103,6 @@ class Schedule(Part):
     betas: tuple[Share, Share] = (0.9, 0.98)
     clip: float = Field(1.0, gt=0)
     average: Share = 0.998
-    bf16: bool = True
     muon: float = Field(0.0, ge=0)
 
     def rate_at(self, step: int) -> float:
@@ -107,51 +153,91 @@ class TaskConfig(Part):
         return Mixture(name=self.name, recipe=TaskRecipe(**values), weight=tuple(self.weight))
 
 
-class TrainConfig(Part):
-    """A whole run. Paths are relative to the working directory."""
+class SftConfig(Part):
+    """A whole run. Paths are relative to the working directory; `profile` is a name or a file."""
 
     seed: int = 0
     start: Path | None = None
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
-    profile: Path
+    profile: str
     log_every: int = Field(20, ge=1)
     validate_every: int = Field(500, ge=1)
     validation_batches: int = Field(2, ge=1)
     save_every: int = Field(200, ge=1)
     threads: int = Field(1, ge=1)
+    policy: PolicyConfig = PolicyConfig()
+    log: LogConfig = LogConfig()
+    budgets: BudgetsConfig = BudgetsConfig()
     model: ModelShape | None = None
     schedule: Schedule
     mixture: list[MixtureConfig] = []
     reading: list[TaskConfig] = []
 
     @model_validator(mode="after")
-    def _check(self) -> TrainConfig:
+    def _check(self) -> SftConfig:
         if (self.start is None) == (self.model is None):
             raise ValueError("give either `start`, a model folder to go on from, or [model], the shape of a new one")
-        if self.start is None and self.tokenizer is None:
-            raise ValueError("a new model needs `tokenizer`, the folder of its tokenizer")
+        if (self.model is None) != (self.tokenizer is None):
+            raise ValueError("`tokenizer`, a folder, goes with [model]: a model to go on from has its own")
         if not self.mixture and not self.reading:
             raise ValueError("nothing to train on: give at least one [[mixture]] or [[reading]]")
         return self
 
-    @property
-    def tokenizer_folder(self) -> Path:
-        folder = self.tokenizer or self.start
-        assert folder is not None
-        return folder
+
+Config = TypeVar("Config", bound=Part)
 
 
-def load_config(path: Path) -> TrainConfig:
-    """Reads and checks a configuration. Raises ConfigError that names the file and the field at fault."""
+def load_config(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
+    """Reads and checks a configuration: a TOML file, or the name of a preset. `changes` are texts "a.b=c", values in TOML
+    or plain words; "task.0.tokens=[512, 1024]" reaches into a list. Raises ConfigError that names file and field."""
+    path = find_config(source)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
+    for change in changes:
+        _apply(values, change)
     try:
-        return TrainConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{path}: {field}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def find_config(source: str | Path) -> Path:
+    """The file of a configuration or preset. Raises ConfigError that lists the presets."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    preset = PRESETS / f"{source}.toml"
+    if preset.is_file():
+        return preset
+    known = ", ".join(sorted(path.stem for path in PRESETS.glob("*.toml")))
+    raise ConfigError(f"no configuration {str(source)!r}: give a TOML file, or a preset: {known}")
+
+
+def _apply(values: dict[str, Any], change: str) -> None:
+    """Sets one value. Raises ConfigError for a text that is no assignment or reaches where nothing is."""
+    name, equals, text = change.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"--set {change!r}: expected FIELD=VALUE, as in update.rate=1e-6")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    place: Any = values
+    *path, last = name.strip().split(".")
+    for part in path:
+        place = place[_index(place, part, change)] if isinstance(place, list) else place.setdefault(part, {})
+        if not isinstance(place, dict | list):
+            raise ConfigError(f"--set {change!r}: {part} is a value, there is nothing inside it")
+    place[_index(place, last, change) if isinstance(place, list) else last] = value
+
+
+def _index(place: list[Any], part: str, change: str) -> int:
+    if not part.isdigit() or int(part) >= len(place):
+        raise ConfigError(f"--set {change!r}: {part} is none of the {len(place)} entries, which count from 0")
+    return int(part)

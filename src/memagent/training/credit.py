@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 Normalise: TypeAlias = Literal["none", "std"]
@@ -32,7 +33,9 @@ class Conversation:
 
     def __post_init__(self) -> None:
         if len(self.reply) != len(self.logprobs) or not self.reply:
-            raise ValueError(f"{len(self.logprobs)} log-probabilities for {len(self.reply)} tokens, of which there must be one")
+            raise ValueError(
+                f"{len(self.logprobs)} log-probabilities for {len(self.reply)} tokens, of which there must be one"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +118,4 @@ def parts(items: Sequence[Trajectory], number: int) -> list[tuple[int, int]]:
     """
     number = min(number, len(items))
     bounds = [len(items) * place // number for place in range(number + 1)] if number else []
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))

@@ -1,4 +1,4 @@
-"""Which documents a batch reads: a weighted mix of tasks made on the fly and of sample files, a function of (seed, step)."""
+"""Which documents a batch reads: a weighted mix of tasks made on the fly and of files, a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Curriculum:
                 samples = self._files[part.name]
                 sample = samples.load(rng.choice(samples.entries).id)
             else:
-                assert part.task is not None and part.tokens is not None and self._materials is not None
+                assert part.task is not None
+                assert part.tokens is not None
+                assert self._materials is not None
                 recipe = TaskRecipe(task=part.task, tokens=part.tokens, chunk=(1, 1), options=part.options)
                 sample = draw_sample(rng, recipe, self._materials, rng.randint(*part.tokens))
             drawn.append((part.name, replace(sample, id=f"{part.name}-{step}-{attempt}-{number}")))

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
 
-from memagent.core.prompts import Profile, profile_from_mapping
+from memagent.core.prompts import Profile
 from memagent.models.chat import ChatFormat
 from memagent.models.tokenizers import FileTokenizer
 from memagent.tasks.haystack import Haystack, sentence_borders
-from memagent.tasks.samples import Fact, generator
+from memagent.tasks.samples import generator
 from memagent.tasks.task import Materials
 from memagent.tasks.words import Split, shipped_words
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
 from memagent.training.readings import TaskRecipe, draw_sample, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.updates import Exercise, Recipe, Statement, answer_prompt, draw_exercise, plant_all, prompt_parts
+from memagent.training.updates import Recipe, answer_prompt, draw_exercise, plant_all, prompt_parts
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
 _CHARS_PER_TOKEN = 3.3
@@ -176,12 +174,10 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     return rows[:count]
 
 
-def open_source(tokenizer: Path, books: Sequence[Path], profile: Path, split: Split) -> Source:
-    """Loads the tokenizer's folder, the books, the profile file and the words of `split`."""
-    loaded: Any = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True)
-    raw = loaded.backend_tokenizer
+def open_source(tokenizer: Any, books: Sequence[Path], profile: Profile, split: Split) -> Source:
+    """Loads the books and the words of `split`, for a tokenizer of transformers."""
+    raw = tokenizer.backend_tokenizer
     materials = Materials(
-        tokenizer=FileTokenizer(raw, name=tokenizer.name), haystack=Haystack.load(books), words=shipped_words(split)
+        tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books), words=shipped_words(split)
     )
-    wording = profile_from_mapping(tomllib.loads(profile.read_text(encoding="utf-8")), str(profile))
-    return Source(materials, wording, raw, ChatFormat(loaded), loaded.eos_token_id, loaded.pad_token_id or 0)
+    return Source(materials, profile, raw, ChatFormat(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id or 0)

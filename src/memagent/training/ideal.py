@@ -121,7 +121,8 @@ class Chain:
 
 
 _KINDS: dict[str, Callable[[Sample], Notes]] = {
-    **{task.name: Slots.of for task in (*needle.TASKS, *updates.TASKS)},
+    **{task.name: Slots.of for task in needle.TASKS},
+    **{task.name: Slots.of for task in updates.TASKS},
     **{task.name: Variables.of for task in tracking.TASKS},
     **{task.name: Chain.of for task in multihop.TASKS},
 }

@@ -68,7 +68,7 @@ def policy_loss(
     reference_NR: Tensor | None = None,
     statistics: Statistics | None = None,
 ) -> Tensor:
-    """The loss of some rows of an update, a scalar: those of all its rows add up. Values where mask is False do not count."""
+    """The loss of some rows of an update, a scalar: those of all its rows add up. Where mask is False nothing counts."""
     mask = weights.mask_NR
     ratio = torch.exp((logprob_NR - old_NR).masked_fill(~mask, 0.0))
     kept_up = torch.clamp(ratio, max=1 + objective.clip_high)

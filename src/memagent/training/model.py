@@ -16,10 +16,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from memagent.errors import TrainingError
-from memagent.training.config import ModelShape
+from memagent.models.local import quiet
+from memagent.training.config import ModelShape, SftConfig
 
 _CONSTANT = 0.5  # of every embedding's first coordinate, at the start
 
@@ -49,10 +50,41 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
     return model
 
 
+def new_model(config: SftConfig, folder: Path) -> Path:
+    """Writes a model with random weights, its tokenizer and how it is to be read with; returns the folder.
+
+    A folder that is there already is taken as it is: the run goes on.
+    """
+    assert config.model is not None
+    assert config.tokenizer is not None
+    if not (folder / "memagent.toml").is_file():
+        with quiet():
+            tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
+            build_model(config.model, len(tokenizer), config.seed).save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        (folder / "memagent.toml").write_text(settings_text(config), encoding="utf-8")
+    return folder
+
+
+def settings_text(config: SftConfig) -> str:
+    """The memagent.toml of a new model: it reads as it was trained."""
+    assert config.model is not None
+    budgets = "".join(f"{name} = {value}\n" for name, value in config.budgets.model_dump().items())
+    return (
+        "# How to read with this model: what it was trained on.\n"
+        f'profile = "{config.profile}"\nwindow = {config.model.window}\n'
+        "# It was trained to update a memory and to answer from it, not to answer from a text.\n"
+        f"direct = false\n\n[budgets]\n{budgets}"
+    )
+
+
 def load_model(folder: Path) -> PreTrainedModel:
     """A causal language model from a Hugging Face folder, in float32. Raises TrainingError that names the folder."""
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+        with quiet():
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32
+            )
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise TrainingError(f"the model in {folder} cannot be opened: {error}") from error
     return model

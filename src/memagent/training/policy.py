@@ -1,18 +1,17 @@
 """The policy: a causal language model that is sampled from, scored and trained.
 
-Shapes: N rows, T tokens, R reply tokens, K tokens that are scored, V vocabulary. Rows are padded on the right: what a causal
-model gives at a token does not depend on what follows, so no mask is needed.
+Shapes: N rows, T tokens, R reply tokens, K tokens that are scored, V vocabulary. Rows are padded on the right: what a
+causal model gives at a token does not depend on what follows, so no mask is needed.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from transformers import AutoTokenizer, Lfm2ForCausalLM
 
 from memagent.errors import MissingExtraError, TrainingError
 from memagent.models.attention import use_row_attention
+from memagent.models.local import quiet
 from memagent.training.model import load_model, reply_hidden
 from memagent.training.rows import Batch
 
@@ -37,7 +37,7 @@ class Lora:
 
 
 class Policy:
-    """Weights, tokenizer, and how they are computed with: device, dtype of the weights, bfloat16 products, checkpointing."""
+    """Weights, tokenizer, and how they are computed with: device, dtype of weights, bfloat16 products, checkpointing."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class Policy:
         self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         self.bf16 = bf16
         self.tokenizer: Any = _tokenizer(folder)
-        self.causal: Any = load_model(folder).to(self.device, getattr(torch, dtype)).eval()
+        causal: Any = load_model(folder)
+        self.causal: Any = causal.to(self.device, getattr(torch, dtype)).eval()
         self.adapter: Any = None
         if lora is not None and lora.rank:
             self.adapter = _adapt(self.causal, lora)
         use_row_attention(self.causal)
-        self._fast = isinstance(self.causal, Lfm2ForCausalLM) and "full_attention" in self.causal.config.layer_types
-        self._fast = self._fast and self.adapter is None and not checkpointing
+        self._fast = isinstance(self.causal, Lfm2ForCausalLM) and self.adapter is None and not checkpointing
         self._checkpointing = checkpointing
         if checkpointing:
             self.causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -97,12 +97,26 @@ class Policy:
         finally:
             self.causal.eval()
 
+    def logits(self, batch: Batch, model: Any = None) -> Tensor:
+        """Logits [K, V] at the tokens before those of the replies, row by row. `model`: other weights of the same shape."""
+        ids_NT = torch.tensor(batch.ids, device=self.device)
+        at_NR = torch.tensor(batch.at, device=self.device)
+        keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
+        chosen = self.causal if model is None else model
+        with self.computing():
+            if self._fast:
+                hidden_NRD = reply_hidden(chosen, ids_NT, at_NR)
+                return functional.linear(hidden_NRD[keep_NR], chosen.lm_head.weight).float()
+            # The stock forward with all it does to its logits, from the earliest reply on.
+            first = int(at_NR.min())
+            logits_NSV = chosen(input_ids=ids_NT, use_cache=False, logits_to_keep=ids_NT.shape[1] - first).logits
+            picked_KV: Tensor = logits_NSV[keep_NR.nonzero()[:, 0], (at_NR - first)[keep_NR]].float()
+            return picked_KV
+
     def _score(self, model: Any, batch: Batch, entropy: bool) -> tuple[Tensor, Tensor]:
         keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
         target_K = torch.tensor(batch.target, device=self.device)[keep_NR]
-        with self._autocast():
-            logits_KV = self._logits(model, batch, keep_NR)
-        logits_KV = logits_KV.float()
+        logits_KV = self.logits(batch, model)
         total_K = logits_KV.logsumexp(-1)
         logprob_K = logits_KV.gather(1, target_K[:, None])[:, 0] - total_K
         with nullcontext() if entropy else torch.no_grad():
@@ -110,26 +124,9 @@ class Policy:
         zeros_NR = torch.zeros(keep_NR.shape, device=self.device)
         return zeros_NR.masked_scatter(keep_NR, logprob_K), zeros_NR.masked_scatter(keep_NR, entropy_K)
 
-    def _logits(self, model: Any, batch: Batch, keep_NR: Tensor) -> Tensor:
-        """Logits [K, V] at the tokens before those that are kept."""
-        ids_NT = torch.tensor(batch.ids, device=self.device)
-        at_NR = torch.tensor(batch.at, device=self.device)
-        if self._fast:
-            hidden_NRD = reply_hidden(model, ids_NT, at_NR)
-            return functional.linear(hidden_NRD[keep_NR], model.lm_head.weight)
-        first = int(at_NR.min())
-        # The stock forward, head and whatever the architecture does to its logits included, from the earliest reply on.
-        logits = model(input_ids=ids_NT, use_cache=False, logits_to_keep=ids_NT.shape[1] - first).logits
-        rows_K = keep_NR.nonzero()[:, 0]
-        picked: Tensor = logits[rows_K, (at_NR - first)[keep_NR]]
-        return picked
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
-
     def computing(self) -> AbstractContextManager[Any]:
         """The precision that training computes in: to be sampled from as it is scored."""
-        return self._autocast()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
     @property
     def inexact(self) -> bool:
@@ -153,21 +150,18 @@ class Policy:
             for name, value in mine.items():
                 value.copy_(state[name])
 
-    def save(self, folder: Path, *, dtype: str = "float32") -> None:
-        """Writes a folder that transformers opens: adapters are merged into the weights, the tokenizer goes with them."""
+    def save(self, folder: Path, model: Any = None) -> None:
+        """Writes a folder that transformers opens: adapters are merged into the weights, the tokenizer goes with them.
+
+        `model`: other weights of the same shape.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        model = self.causal
+        model = self.causal if model is None else model
         if self.adapter is not None:
             model = copy.deepcopy(self.adapter).merge_and_unload()
-        implementation = model.config._attn_implementation
-        weights = {name: value.to(getattr(torch, dtype)) for name, value in model.state_dict().items()}
-        model.config._attn_implementation = "sdpa"
-        try:
-            model.save_pretrained(folder, state_dict=weights)
-        finally:
-            model.config._attn_implementation = implementation
-        _write_dtype(folder / "config.json", dtype)
-        self.tokenizer.save_pretrained(folder)
+        with quiet():
+            model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
         for name in MODEL_FILES:
             if (self.folder / name).is_file():
                 (folder / name).write_bytes((self.folder / name).read_bytes())
@@ -190,11 +184,5 @@ def _adapt(model: Any, lora: Lora) -> Any:
     except ImportError as error:
         raise MissingExtraError("LoRA", "train") from error
     targets: Any = list(lora.targets) or "all-linear"
-    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM")
+    config = LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
     return get_peft_model(model, config)
-
-
-def _write_dtype(path: Path, dtype: str) -> None:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    values["dtype"] = dtype
-    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,7 +1,8 @@
 """Multi-Conv DAPO on one machine: sample readings, judge their answers, credit every conversation, update; again.
 
-Everything a batch reads is a function of the configuration and its number; everything it changes is in the checkpoint. A run
-that was killed and resumed therefore writes the same metrics as one that was not (same machine, same number of threads, CPU).
+Everything a batch reads is a function of the configuration and its number; everything it changes is in the checkpoint. A
+run that was killed and resumed therefore writes the same metrics as one that was not (same machine, same number of threads,
+CPU).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from memagent.training.validation import Validation, mean_score
 
 @dataclass(slots=True)
 class Batch:
-    """What was sampled for one batch: all groups, those that are kept, and how many batches were sampled in place of others."""
+    """What was sampled for a batch: all groups, those that are kept, and how often more were sampled in place of others."""
 
     groups: list[Group] = field(default_factory=list)
     kept: list[Group] = field(default_factory=list)
@@ -125,7 +126,7 @@ class Trainer:
         return batch
 
     def learn(self, batch: Batch) -> list[Step]:
-        """The optimizer steps of a batch: a fixed number, counted in readings, whatever number of conversations they have."""
+        """The optimizer steps of a batch: a fixed number, counted in readings, however many conversations they have."""
         algorithm = self.config.algorithm
         groups = list(batch.kept)
         generator(self.config.seed, "order", self.step).shuffle(groups)
@@ -162,25 +163,28 @@ class Trainer:
         self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
 
 
-def run(config: RlConfig, out: Path, *, resume: bool, stop_after: int | None = None, console: Console | None = None) -> Trainer:
+def run(
+    config: RlConfig, out: Path, *, resume: bool, stop_after: int | None = None, console: Console | None = None
+) -> Trainer:
     """Trains to the last batch, `stop_after` batches, or until validation stops improving. Raises TrainingError."""
     if config.threads:
         torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     trainer, checkpoints = Trainer(config, out), Checkpoints(out)
-    if resume and checkpoints.exist():
+    resumed = resume and checkpoints.exist()
+    if resumed:
         trainer.restore(*checkpoints.load())
     last = min(config.steps, stop_after or config.steps)
     log_config = config.model_dump(mode="json")
     with RunLog(
         out,
-        step=trainer.step,
+        step=trainer.step if resumed else -1,
         console=console,
         tensorboard=config.log.tensorboard,
         wandb=config.log.wandb,
         config=log_config,
     ) as log:
-        if trainer.step == 0 and trainer.validation and not checkpoints.exist():
+        if trainer.validation and not resumed:
             _validated(trainer, log)
             checkpoints.save(0, trainer.policy.save, trainer.state(), best=True)
         while trainer.step < last and not _exhausted(trainer):

@@ -9,31 +9,11 @@ from pydantic import Field, field_validator, model_validator
 
 from memagent.core.outcomes import Rules
 from memagent.scoring import SCORERS
-from memagent.training.config import Part, Range, Share
+from memagent.training.config import LogConfig, Part, PolicyConfig, Range, Share
 from memagent.training.credit import Aggregate, Credit, Normalise
 from memagent.training.loss import Objective
 
-Dtype = Literal["float32", "bfloat16"]
 Positive = Annotated[int, Field(ge=1)]
-
-
-class LoraConfig(Part):
-    """Low-rank adapters in place of all weights. `rank` 0: none. `targets`: names of linear layers; empty: all of them."""
-
-    rank: int = Field(0, ge=0)
-    alpha: float = Field(32.0, gt=0)
-    targets: tuple[str, ...] = ()
-
-
-class PolicyConfig(Part):
-    """How the model is computed with. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
-    forward pass for the memory of activations."""
-
-    device: str = "auto"
-    dtype: Dtype = "float32"
-    bf16: bool = False
-    checkpointing: bool = False
-    lora: LoraConfig = LoraConfig()
 
 
 class RolloutConfig(Part):
@@ -142,7 +122,7 @@ class ValidationTask(Part):
     name: str
     task: str | None = None
     file: Path | None = None
-    tokens: list[Positive] = []
+    tokens: list[Positive] = Field(default=[])
     samples: Positive = 64
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -164,14 +144,7 @@ class ValidationConfig(Part):
     batch: Positive = 64
     patience: int = Field(0, ge=0)
     score: str = "strict"
-    task: list[ValidationTask] = []
-
-
-class LogConfig(Part):
-    """Where metrics go besides the run's folder and the console."""
-
-    tensorboard: bool = True
-    wandb: str = ""
+    task: list[ValidationTask] = Field(default=[])
 
 
 class RlConfig(Part):
@@ -182,7 +155,7 @@ class RlConfig(Part):
     steps: Positive
     save_every: Positive = 10
     threads: Annotated[int, Field(ge=0)] = 0
-    books: list[Path] = []
+    books: list[Path] = Field(default=[])
     policy: PolicyConfig = PolicyConfig()
     rollout: RolloutConfig = RolloutConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()

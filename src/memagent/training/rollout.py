@@ -99,7 +99,9 @@ def _reading(name: str, sample: Sample, transcript: Transcript, reward: str) -> 
 
 def _conversations(completions: Iterator[Completion]) -> Iterator[Conversation]:
     for one in completions:
-        assert one.prompt_ids is not None and one.token_ids is not None and one.logprobs is not None
+        assert one.prompt_ids is not None
+        assert one.token_ids is not None
+        assert one.logprobs is not None
         yield Conversation(one.prompt_ids, one.token_ids, one.logprobs)
 
 

@@ -1,4 +1,4 @@
-"""Single turns, drawn one by one: a question about some keys, a memory, a chunk with facts. What to write then is `ideal`'s.
+"""Single turns, drawn one by one: a question about some keys, a memory, a chunk with facts. `ideal` knows the right reply.
 
 Unlike the turns of whole readings they can be as dense as one likes: many facts in a short chunk, many of them asked.
 """

@@ -243,8 +243,8 @@ def _chart(
 def _draw_line(axes: Any, place: int, line: Series, *, thin: bool) -> None:
     bold = thinned(smoothed(line))
     if len(line) > SMOOTHED and thin:
-        axes.plot(*zip(*thinned(line), strict=True), color=COLOURS[place % len(COLOURS)], alpha=0.35, linewidth=0.6)
-    style = {**_line_style(place), "markersize": 3.5, "markevery": max(1, len(bold) // 8), "clip_on": len(line) > SMOOTHED}
+        axes.plot(*zip(*thinned(line), strict=True), color=COLOURS[place % len(COLOURS)], alpha=0.3, linewidth=0.6)
+    style = {**_line_style(place), "linewidth": 1.7, "markersize": 3.5, "markevery": max(1, len(bold) // 8)}
     axes.plot(*zip(*bold, strict=True), **style)
 
 
