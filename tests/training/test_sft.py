@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from memagent.errors import TrainingError
-from memagent.training.config import TrainConfig
-from memagent.training.sft import Trainer, main, run
+from memagent.training.config import SftConfig
+from memagent.training.model import new_model
+from memagent.training.sft import Trainer, run
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -24,7 +25,12 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def start(config: SftConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_model(config, tmp_path_factory.mktemp("new") / "start")
+
+
+@pytest.fixture(scope="module")
+def whole(config: SftConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     run(config, folder, resume=False)
     return folder
@@ -39,12 +45,12 @@ def test_the_loss_falls(whole: Path) -> None:
 def test_validation_reports_every_mixture(whole: Path) -> None:
     reports = [line["validation"] for line in lines(whole) if "validation" in line]
     assert len(reports) == 2
-    assert set(reports[0]) == {"dense", "answer", "echo"}
+    assert set(reports[0]) == {"dense", "answer", "echo", "vt", "mean"}
     assert {"loss", "value", "row"} <= set(reports[0]["dense"])
 
 
 def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "memagent.training.sft", str(config_file), "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "memagent", "train", "sft", str(config_file), "-o", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     metrics = tmp_path / "metrics.jsonl"
     deadline = time.monotonic() + 60
@@ -58,34 +64,32 @@ def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path,
     assert lines(tmp_path) == lines(whole)
 
 
-def test_a_folder_with_a_run_is_not_overwritten(config: TrainConfig, whole: Path) -> None:
-    with pytest.raises(TrainingError, match="--resume"):
-        run(config, whole, resume=False)
-
-
-def test_a_loss_that_is_not_a_number_stops_the_run(config: TrainConfig) -> None:
-    trainer = Trainer(config)
+def test_a_loss_that_is_not_a_number_stops_the_run(config: SftConfig, start: Path) -> None:
+    trainer = Trainer(config, start)
     with torch.no_grad():
-        trainer.model.model.embed_tokens.weight.fill_(float("nan"))
-    with pytest.raises(TrainingError, match="loss is nan at step 0"):
+        trainer.policy.causal.model.embed_tokens.weight.fill_(float("nan"))
+    with pytest.raises(TrainingError, match="is nan at step 0"):
         trainer.train_step(trainer.make_step(0))
 
 
-def test_a_checkpoint_of_another_model_is_refused(config: TrainConfig) -> None:
-    trainer = Trainer(config)
+def test_a_checkpoint_of_another_model_is_refused(config: SftConfig, start: Path) -> None:
+    trainer = Trainer(config, start)
     state = trainer.state()
-    state["model"] = {"wrong": torch.zeros(1)}
+    state["parameters"] = {"wrong": torch.zeros(1)}
     with pytest.raises(TrainingError, match="does not fit"):
         trainer.restore(state)
 
 
-def test_the_data_of_a_step_does_not_depend_on_the_past(config: TrainConfig) -> None:
-    assert Trainer(config).make_step(7) == Trainer(config).make_step(7)
-    assert Trainer(config).make_step(7) != Trainer(config).make_step(8)
+def test_the_data_of_a_step_does_not_depend_on_the_past(config: SftConfig, start: Path) -> None:
+    one, other = Trainer(config, start), Trainer(config, start)
+    assert one.make_step(7) == other.make_step(7)
+    assert one.make_step(7) != other.make_step(8)
 
 
-def test_the_command_names_the_field_at_fault(config_file: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.toml"
-    bad.write_text(config_file.read_text(encoding="utf-8").replace("rate = 1e-2", "rate = -1"), encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"bad\.toml: schedule\.rate"):
-        main([str(bad), "--out", str(tmp_path / "out")])
+def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp_path: Path) -> None:
+    further = config.model_copy(update={"model": None, "tokenizer": None, "start": (whole / "best").resolve()})
+    run(further, tmp_path, resume=False, stop_after=2)
+    losses = [line["train"]["loss"] for line in lines(tmp_path) if "train" in line]
+    first = next(line["train"]["loss"] for line in lines(whole) if "train" in line)
+    assert losses[0] < 0.9 * first
+    assert (tmp_path / "best" / "memagent.toml").read_text() == (whole / "best" / "memagent.toml").read_text()

@@ -1,25 +1,20 @@
-"""The update rule, and targets that are right by construction."""
+"""Single turns: their prompts, and facts that are where they claim to be."""
 
 from __future__ import annotations
-
-import pytest
 
 from memagent.profiles import load_profile
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Fact, generator
 from memagent.tasks.words import shipped_words
+from memagent.training.ideal import Slots, visible
 from memagent.training.updates import (
     Exercise,
     Recipe,
-    answer_pieces,
     answer_prompt,
     draw_exercise,
-    memory_text,
     plant_all,
     prompt_parts,
     rewrap,
-    updated,
-    visible,
 )
 
 HAYSTACK = Haystack(["He came home late. She had gone out.\n\nNobody said a word about it. " * 200])
@@ -28,26 +23,6 @@ HAYSTACK = Haystack(["He came home late. She had gone out.\n\nNobody said a word
 def fact(key: str, value: str, start: int = 0) -> Fact:
     text = f"The code of {key} is {value}."
     return Fact(text=text, start=start, end=start + len(text), key=key, value=value)
-
-
-@pytest.mark.parametrize(
-    ("memory", "facts", "expected"),
-    [
-        ({}, [], {}),
-        ({"a": "1"}, [], {"a": "1"}),
-        ({}, [fact("a", "2")], {"a": "2"}),
-        ({"a": "1"}, [fact("a", "2")], {"a": "2"}),
-        ({"a": "1"}, [fact("a", "2"), fact("a", "3")], {"a": "3"}),
-        ({"a": "1"}, [fact("b", "2"), fact("c", "9")], {"a": "1", "b": "2"}),
-    ],
-)
-def test_chunk_beats_memory_beats_nothing(memory: dict[str, str], facts: list[Fact], expected: dict[str, str]) -> None:
-    assert updated(["a", "b"], memory, facts) == expected
-
-
-def test_memory_and_answer_text() -> None:
-    assert memory_text(["a-b", "c d"], {"c d": "12"}) == "- a-b: not yet\n- c d: 12"
-    assert "".join(text for text, _ in answer_pieces(["a-b", "c d"], {"c d": "12"})) == " not found, 12"
 
 
 def test_a_fact_that_is_cut_is_not_visible() -> None:
@@ -63,12 +38,12 @@ def test_a_fact_that_is_cut_is_not_visible() -> None:
 
 def test_prompts_hold_question_memory_and_chunk_in_the_wording_of_the_profile() -> None:
     profile = load_profile("compact")
-    exercise = Exercise(question="What is the code of a?", asked=("a",), memory={"a": "1"}, first=False)
+    exercise = Exercise(question="What is the code of a?", notes=Slots((("a", ("1",)),)), first=False)
     head, tail = prompt_parts(profile, exercise)
     assert head == "Question: What is the code of a?\nMemory: - a: 1\nText: "
     assert tail == "\nNew memory:"
     assert answer_prompt(profile, exercise) == "Question: What is the code of a?\nMemory: - a: 1\nAnswer:"
-    first = Exercise(question="What is the code of a?", asked=("a",), memory={}, first=True)
+    first = Exercise(question="What is the code of a?", notes=Slots((("a", ()),)), first=True)
     assert f"Memory: {profile.empty_memory}\n" in prompt_parts(profile, first)[0]
 
 
@@ -81,8 +56,7 @@ def test_planted_facts_are_where_they_claim_for_any_wrapping() -> None:
         assert len(planted) == len(facts)
         for one in planted:
             assert text[one.start : one.end] == one.text
-        assert set(exercise.memory) <= set(exercise.asked)
-        assert all(key in exercise.question for key in exercise.asked)
+        assert all(key in exercise.question for key, _ in exercise.notes.lines)
 
 
 def test_wrapping_changes_white_space_only() -> None:

@@ -65,18 +65,35 @@ def _attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if _ours(query, dropout, kwargs):
-        seen = None if attention_mask is None else (attention_mask.dtype, attention_mask.shape[:3])
-        if length == 1 and seen in (None, (torch.bool, (len(query), 1, 1))):
-            return _decode(query, key, value, attention_mask, scale), None
-        if causal and length == key.shape[2] and (attention_mask is None or attention_mask.ndim == 2):
-            starts = [0] * len(query) if attention_mask is None else (~attention_mask).sum(1).tolist()
-            return _prefill(query, key, value, starts, scale), None
+        with torch.autocast("cpu", enabled=False):
+            mine = _computed(query, key, value, attention_mask, scale, causal)
+        if mine is not None:
+            return mine, None
     if attention_mask is not None and attention_mask.ndim == 2:
         earlier = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
         attention_mask = attention_mask[:, None, None, :] & earlier
     return sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **kwargs
     )
+
+
+def _computed(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> torch.Tensor | None:
+    """What this module computes itself, a whole prompt or one more token; None for anything else."""
+    length = query.shape[2]
+    seen = None if mask is None else (mask.dtype, mask.shape[:3])
+    if length == 1 and seen in (None, (torch.bool, (len(query), 1, 1))):
+        return _decode(query, key, value, mask, scale)
+    if causal and length == key.shape[2] and (mask is None or mask.ndim == 2):
+        starts = [0] * len(query) if mask is None else (~mask).sum(1).tolist()
+        return _prefill(query, key, value, starts, scale)
+    return None
 
 
 def _ours(query: torch.Tensor, dropout: float, kwargs: dict[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 
 from memagent.errors import TrainingError
 
@@ -47,10 +48,10 @@ class Checkpoints:
                 _flush(path)
             shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed after it and resumed before it
             temporary.replace(folder)
-            self._link("last", folder)
             if best:
                 self._link("best", folder)
-        except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a disk that is full
+            self._link("last", folder)  # last: from then on the state counts
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
             shutil.rmtree(temporary, ignore_errors=True)
             raise TrainingError(f"{folder}: the checkpoint cannot be written: {error}") from error
         self._tidy()

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+# Of a difference of log-probabilities: e^20 is far outside any clip, and far inside a float.
+_LARGEST = 20.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
@@ -47,7 +50,8 @@ class Statistics:
     def add(self, count_NR: Tensor, **values_NR: Tensor) -> None:
         self.tokens += float(count_NR.sum())
         for name, value in values_NR.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float((count_NR * value).double().sum())
+            counted = (count_NR * value).masked_fill(count_NR == 0, 0.0)
+            self.sums[name] = self.sums.get(name, 0.0) + float(counted.double().sum())
 
     def __iadd__(self, other: Statistics) -> Statistics:
         self.tokens += other.tokens
@@ -70,14 +74,14 @@ def policy_loss(
 ) -> Tensor:
     """The loss of some rows of an update, a scalar: those of all its rows add up. Where mask is False nothing counts."""
     mask = weights.mask_NR
-    ratio = torch.exp((logprob_NR - old_NR).masked_fill(~mask, 0.0))
+    ratio = torch.exp((logprob_NR - old_NR).masked_fill(~mask, 0.0).clamp(-_LARGEST, _LARGEST))
     kept_up = torch.clamp(ratio, max=1 + objective.clip_high)
     kept_down = torch.clamp(ratio, min=1 - objective.clip_low)
     if objective.dual_clip:
         kept_down = torch.clamp(kept_down, max=objective.dual_clip)
     gain = weights.up_N1 * kept_up + weights.down_N1 * kept_down
     if reference_NR is not None:
-        distance = (reference_NR - logprob_NR).masked_fill(~mask, 0.0)
+        distance = (reference_NR - logprob_NR).masked_fill(~mask, 0.0).clamp(-_LARGEST, _LARGEST)
         divergence = torch.exp(distance) - distance - 1
         gain = gain - objective.kl * weights.count_N1 * divergence
     else:
@@ -86,11 +90,13 @@ def policy_loss(
         gain = gain + objective.entropy * weights.count_N1 * entropy_NR
     if statistics is not None:
         with torch.no_grad():
+            # A row that stands for conversations of both signs is clipped for one part of them, by their advantages.
+            size_N1 = (weights.up_N1 - weights.down_N1).clamp(min=1e-12)
             statistics.add(
                 weights.count_N1 * mask,
                 ratio=ratio,
-                clip_high=((kept_up < ratio) & (weights.up_N1 > 0)).float(),
-                clip_low=((kept_down != ratio) & (weights.down_N1 < 0)).float(),
+                clip_high=(kept_up < ratio) * weights.up_N1 / size_N1,
+                clip_low=(kept_down != ratio) * -weights.down_N1 / size_N1,
                 kl=divergence,
                 entropy=entropy_NR,
             )

@@ -121,12 +121,24 @@ def initialize(model: Lfm2ForCausalLM, shape: ModelShape, generator: torch.Gener
                 values[:, 0] = 0
 
 
+def reach(model: Lfm2ForCausalLM) -> int | None:
+    """How many tokens before a reply `reply_hidden` needs; None if it cannot compute the model."""
+    kinds = list(model.config.layer_types or ())
+    if "full_attention" not in kinds or getattr(model.config, "conv_bias", False):
+        return None
+    last = max(i for i, kind in enumerate(kinds) if kind == "full_attention")
+    return int((model.config.conv_L_cache - 1) * (len(kinds) - 1 - last))
+
+
 def reply_hidden(model: Lfm2ForCausalLM, ids_NT: Tensor, at_NR: Tensor) -> Tensor:
-    """Hidden states hidden_NRD at consecutive positions that begin at at_NR[:, 0]. Rows are padded on the right."""
+    """Hidden states hidden_NRD at consecutive positions that begin at at_NR[:, 0]. Rows are padded on the right.
+
+    Prompts are no shorter than `reach`.
+    """
     body: Any = model.model
     kinds = list(model.config.layer_types or ())
     last = max(i for i, kind in enumerate(kinds) if kind == "full_attention")
-    context = (model.config.conv_L_cache - 1) * (len(kinds) - 1 - last)
+    context = reach(model) or 0
     tokens = ids_NT.shape[1]
     steps = torch.arange(-context, at_NR.shape[1], device=ids_NT.device)
     window_NW = (at_NR[:, :1] + steps).clamp(0, tokens - 1)
@@ -162,7 +174,8 @@ def _attention(module: Any, x_NTD: Tensor, rotary: tuple[Tensor, Tensor], window
         cos_q, sin_q = cos[0][window_NW], sin[0][window_NW]
     q = _norm(module.q_layernorm, module.q_proj(x_NTD).unflatten(-1, (-1, module.head_dim)).float()).transpose(1, 2)
     q, k = _rotate(q, cos_q, sin_q), _rotate(k, cos, sin)
-    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    grouped = q.shape[1] != k.shape[1]
+    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
     return module.out_proj(out.transpose(1, 2).flatten(2))
 
 

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, Lfm2ForCausalLM
 from memagent.errors import MissingExtraError, TrainingError
 from memagent.models.attention import use_row_attention
 from memagent.models.local import quiet
-from memagent.training.model import load_model, reply_hidden
+from memagent.training.model import load_model, reach, reply_hidden
 from memagent.training.rows import Batch
 
 MODEL_FILES = ("memagent.toml",)  # beside what transformers writes: how to read with the model
@@ -60,7 +60,8 @@ class Policy:
         if lora is not None and lora.rank:
             self.adapter = _adapt(self.causal, lora)
         use_row_attention(self.causal)
-        self._fast = isinstance(self.causal, Lfm2ForCausalLM) and self.adapter is None and not checkpointing
+        fast = isinstance(self.causal, Lfm2ForCausalLM) and self.adapter is None and not checkpointing
+        self._reach = reach(self.causal) if fast else None  # of the forward pass that computes replies only
         self._checkpointing = checkpointing
         if checkpointing:
             self.causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -92,6 +93,9 @@ class Policy:
     def training(self) -> Iterator[None]:
         """Activation checkpointing works in the model's training mode only; sampling needs the other."""
         self.causal.train(self._checkpointing)
+        for part in self.causal.modules():  # what is scored must be what was sampled
+            if isinstance(part, torch.nn.Dropout):
+                part.eval()
         try:
             yield
         finally:
@@ -104,7 +108,7 @@ class Policy:
         keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
         chosen = self.causal if model is None else model
         with self.computing():
-            if self._fast:
+            if self._reach is not None and int(at_NR.min()) >= self._reach:
                 hidden_NRD = reply_hidden(chosen, ids_NT, at_NR)
                 return functional.linear(hidden_NRD[keep_NR], chosen.lm_head.weight).float()
             # The stock forward with all it does to its logits, from the earliest reply on.

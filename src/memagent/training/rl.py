@@ -87,6 +87,8 @@ class Trainer:
             batch_tokens=self.config.rollout.batch_tokens,
             record_prompts=record,
         )
+        if self._defaults.window is not None:
+            engine.window = min(self._defaults.window, engine.window or self._defaults.window)
         return OpenModel(engine=engine, defaults=self._defaults)
 
     def settings(self, opened: OpenModel, temperature: float) -> Settings:

@@ -146,6 +146,14 @@ class ValidationConfig(Part):
     score: str = "strict"
     task: list[ValidationTask] = Field(default=[])
 
+    @field_validator("task")
+    @classmethod
+    def _named_apart(cls, value: list[ValidationTask]) -> list[ValidationTask]:
+        names = [part.name for part in value]
+        if len(set(names)) < len(names):
+            raise ValueError(f"every validation task needs a name of its own, not {names}")
+        return value
+
 
 class RlConfig(Part):
     """A whole run. Paths are relative to the working directory; `start` is a Hugging Face folder, or "embedded"."""

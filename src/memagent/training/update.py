@@ -112,15 +112,20 @@ class Updater:
         return policy_loss(self._objective, weights, logprob_NR, old_NR, entropy_NR, reference_NR, statistics)
 
     def _fail(self, rows: Sequence[CreditedRow], what: str) -> None:
-        self._failures.parent.mkdir(parents=True, exist_ok=True)
+        self.optimizer.zero_grad(set_to_none=True)
         kept = [
             {"prompt": list(row.conversation.prompt), "reply": list(row.conversation.reply)}
             | {"logprobs": list(row.conversation.logprobs), "up": row.up, "down": row.down, "count": row.count}
             for row in rows
         ]
-        torch.save({"rows": kept, "parameters": self._policy.state()}, self._failures)
+        try:
+            self._failures.parent.mkdir(parents=True, exist_ok=True)
+            torch.save({"rows": kept, "parameters": self._policy.state()}, self._failures)
+            saved = f"the batch and the weights are in {self._failures}"
+        except (OSError, RuntimeError) as error:
+            saved = f"the batch could not be saved in {self._failures}: {error}"
         raise TrainingError(
-            f"{what}: the run has stopped, the batch and the weights are in {self._failures};"
+            f"{what}: the run has stopped, {saved};"
             " resume with a lower update.rate (--set update.rate=…), or look at the batch"
         )
 

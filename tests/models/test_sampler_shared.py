@@ -1,0 +1,132 @@
+"""Rows with equal prompts share one prefill, and each is what it is alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from memagent.core import Sampling
+from memagent.models.attention import use_row_attention
+from memagent.models.sampler import Row, sample
+from tests.models.tiny import make_tiny_model
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+}
+CONFIGS: dict[str, Any] = {
+    "llama": transformers.LlamaConfig(**SHAPE),
+    "sliding": transformers.MistralConfig(**SHAPE, sliding_window=16),
+}
+
+
+@pytest.fixture(scope="module", params=["lfm2", *CONFIGS])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    torch.set_num_threads(1)
+    opener: Any = transformers.AutoModelForCausalLM
+    if request.param == "lfm2":
+        made = opener.from_pretrained(make_tiny_model(tmp_path_factory.mktemp("model")))
+    else:
+        torch.manual_seed(0)
+        made = opener.from_config(CONFIGS[request.param])
+    use_row_attention(made.float().eval())
+    return made
+
+
+def prompts(*lengths: int) -> list[list[int]]:
+    draw = random.Random(0)
+    return [[draw.randrange(4, 300) for _ in range(length)] for length in lengths]
+
+
+def rows(given: Sequence[Sequence[int]], *, temperature: float = 1.0, tokens: Sequence[int] = (8,)) -> list[Row]:
+    return [
+        Row(
+            prompt=prompt,
+            max_tokens=tokens[number % len(tokens)],
+            sampling=Sampling(temperature=temperature, top_p=0.9 if number % 2 else 1.0, seed=number),
+        )
+        for number, prompt in enumerate(given)
+    ]
+
+
+class Counted:
+    """A model that notes the size [rows, tokens] of every forward pass."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.device = model, model.device
+        self.calls: list[tuple[int, int]] = []
+
+    def __call__(self, **options: Any) -> Any:
+        self.calls.append(tuple(options["input_ids"].shape))
+        return self.model(**options)
+
+
+def generate(model: Any, batch: list[Row], stop_ids: frozenset[int] = frozenset()) -> list[Row]:
+    sample(model, batch, stop_ids=stop_ids, pad_id=0)
+    return batch
+
+
+def assert_as_alone(model: Any, given: Sequence[Sequence[int]], **options: Any) -> None:
+    together = generate(model, rows(given, **options))
+    for number, row in enumerate(together):
+        [alone] = generate(model, [rows(given, **options)[number]])
+        assert row.ids == alone.ids
+        assert row.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+        assert row.finish == alone.finish
+
+
+def test_equal_prompts_are_prefilled_once(model: Any) -> None:
+    one, other = prompts(40, 25)
+    counted = Counted(model)
+    generate(counted, rows([one, other, one, one, other]))
+    assert counted.calls == [(2, 40)] + [(5, 1)] * 7
+
+
+def test_prompts_that_differ_in_a_token_are_prefilled_apart(model: Any) -> None:
+    [one] = prompts(40)
+    counted = Counted(model)
+    generate(counted, rows([one, [*one[:-1], one[-1] ^ 1], one]))
+    assert counted.calls[0] == (2, 40)
+
+
+@pytest.mark.parametrize("order", ["aaaa", "abab", "abba", "bbaab", "abcacb", "ab", "a"])
+def test_sampled_rows_are_what_each_is_alone_in_whatever_order_their_prompts_come(model: Any, order: str) -> None:
+    known = dict(zip("abc", prompts(40, 25, 3), strict=True))
+    assert_as_alone(model, [known[name] for name in order])
+
+
+def test_rows_of_one_prompt_draw_from_streams_of_their_own(model: Any) -> None:
+    [one] = prompts(40)
+    found = generate(model, rows([one] * 6))
+    assert len({tuple(row.ids) for row in found}) > 1
+
+
+def test_greedy_rows_of_one_prompt_are_equal(model: Any) -> None:
+    [one] = prompts(40)
+    found = generate(model, rows([one] * 3, temperature=0.0))
+    assert found[0].ids == found[1].ids == found[2].ids
+
+
+def test_rows_that_share_a_prefill_may_end_at_different_times(model: Any) -> None:
+    one, other = prompts(40, 25)
+    assert_as_alone(model, [one, other, one, other, one, one], tokens=(1, 8, 3, 2, 12))
+
+
+def test_log_probabilities_are_those_of_a_plain_forward_pass(model: Any) -> None:
+    one, other = prompts(40, 25)
+    for row in generate(model, rows([other, one, other])):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*row.prompt, *row.ids]])).logits[0, len(row.prompt) - 1 : -1]
+        expected = logits.log_softmax(-1)[range(len(row.ids)), row.ids].tolist()
+        assert row.logprobs == pytest.approx(expected, abs=1e-4)

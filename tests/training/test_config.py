@@ -1,0 +1,90 @@
+"""Configurations: presets, changes on the command line, and errors that name the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memagent.errors import ConfigError
+from memagent.training.config import PRESETS, SftConfig, load_config
+from memagent.training.rl_config import RlConfig
+
+RL = """
+start = "embedded"
+steps = 4
+books = ["book.txt"]
+[[task]]
+name = "one"
+task = "niah_single_2"
+tokens = [256, 512]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_preset_is_valid(path: Path) -> None:
+    assert load_config(path.stem, SftConfig if path.stem.endswith("-sft") else RlConfig)
+
+
+def test_an_unknown_preset_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"no configuration 'embeded-cpu'.*presets?: .*embedded-cpu-sft"):
+        load_config("embeded-cpu", SftConfig)
+
+
+def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:
+    path = written(tmp_path, RL)
+    changes = ["update.rate=3e-5", "task.0.tokens=[300, 600]", "algorithm.credit=final", 'log.wandb="x"', "seed = 7"]
+    config = load_config(path, RlConfig, changes)
+    assert (config.update.rate, config.task[0].tokens, config.algorithm.credit) == (3e-5, (300, 600), "final")
+    assert (config.log.wandb, config.seed) == ("x", 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("update.rate", "expected FIELD=VALUE"),
+        ("task.5.tokens=[1, 2]", "5 is none of the 1 entries"),
+        ("steps.more=1", "steps is a value"),
+        ("update.rate=-1", r"update\.rate: Input should be greater than 0"),
+        ("update.rat=1", r"update\.rat: Extra inputs"),
+        ("algorithm.reward=exact", "no scorer 'exact'; known: strict"),
+        ("algorithm.dual_clip=0.5", r"would clip ratios of 1"),
+        ("rollout.group=1", r"rollout\.group"),
+        ("policy.dtype=bfloat16", "lose small updates"),
+        ("task.0.file=x.jsonl", "either `task`"),
+        ("task.0.tokens=[600, 300]", "shortest, longest"),
+        ("books=[]", "need `books`"),
+    ],
+)
+def test_bad_changes_are_named(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(written(tmp_path, RL), RlConfig, [change])
+
+
+def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="name of its own"):
+        load_config(written(tmp_path, RL + RL[RL.index("[[task]]") :]), RlConfig)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("hidden = 16", "hidden = 17", "model"),
+        ("steps = 40", "steps = 0", r"schedule\.steps"),
+        ("steps = 40", "stepz = 40", r"schedule\.steps"),
+        ("asked = [1, 2]", "asked = [-1, 2]", r"mixture\.0\.asked"),
+        ("seed = 3", "seed = 'three'", "seed"),
+        ("seed = 3", "seed = 3\nstart = 'x'", "the file: give either `start`"),
+        ("[model]", "[model", "cannot be read"),
+    ],
+)
+def test_a_bad_file_names_the_field(config_file: Path, tmp_path: Path, old: str, new: str, field: str) -> None:
+    path = written(tmp_path, config_file.read_text(encoding="utf-8").replace(old, new, 1))
+    with pytest.raises(ConfigError, match=rf"config\.toml: {field}"):
+        load_config(path, SftConfig)
