@@ -172,6 +172,10 @@ class Policy:
 
 
 def _tokenizer(folder: Path) -> Any:
+    if not (folder / "config.json").is_file():
+        raise TrainingError(
+            f"no model in {folder}: `start` is a Hugging Face folder with config.json, weights and tokenizer"
+        )
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it

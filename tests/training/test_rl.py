@@ -1,0 +1,161 @@
+"""The reinforcement learning trainer on the shipped model: it updates, validates, survives a kill, stops when it must."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from memagent.errors import TrainingError
+from memagent.evaluation.runs import Run
+from memagent.models.open import open_model
+from memagent.training.config import load_config
+from memagent.training.rl import Trainer, run, summary
+from memagent.training.rl_config import RlConfig
+
+TEXT = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 60
+CONFIG = """
+seed = 5
+start = "embedded"
+steps = 3
+save_every = 1
+threads = 1
+books = ["{book}"]
+
+[log]
+tensorboard = false
+
+[rollout]
+prompts = 2
+group = 3
+resample = 1
+temperature = 1.7
+
+[algorithm]
+reward = "f1"
+kl = 1e-3
+
+[update]
+updates = 2
+rate = 1e-4
+
+[validation]
+every = 2
+task = [{{name = "four", task = "niah_multiquery", tokens = [500], samples = 2}}]
+
+[[task]]
+name = "four"
+task = "niah_multiquery"
+tokens = [500, 700]
+options = {{keys = [4, 6]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def config_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rl")
+    (folder / "book.txt").write_text(TEXT, encoding="utf-8")
+    path = folder / "config.toml"
+    path.write_text(CONFIG.format(book=folder / "book.txt"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    command = [sys.executable, "-m", "memagent", "train", "rl", str(config_file), "-o", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "memagent report" in done.stderr
+    return folder
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_batch_says_what_was_sampled_and_learnt(whole: Path) -> None:
+    trained = [line["train"] for line in lines(whole) if "train" in line]
+    assert len(trained) == 3
+    for one in trained:
+        assert one["groups"] in (2, 4)
+        assert one["groups"] == 2 * (1 + one["resampled"])
+        assert one["kept"] + one["silent"] <= one["groups"]
+        assert one["updates"] == (2 if one["kept"] else 0)
+        assert 0 <= one["reward"] <= 1
+        assert one["reward"] == pytest.approx(one["reward/four"])
+    assert sum(one["kept"] for one in trained) > 0
+    timed = [json.loads(line) for line in (whole / "timing.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {"rollout", "update"} <= set(timed[1]["seconds"])
+
+
+def test_the_first_update_of_a_batch_is_on_policy(whole: Path) -> None:
+    ratios = [line["train"]["ratio"] for line in lines(whole) if "train" in line and line["train"]["updates"]]
+    assert all(abs(ratio - 1) < 0.2 for ratio in ratios)
+
+
+def test_validation_is_before_the_first_batch_and_after_the_last_and_can_be_reported(whole: Path) -> None:
+    found = [line for line in lines(whole) if "validation" in line]
+    assert [line["step"] for line in found] == [0, 2, 3]
+    assert found[0]["validation"]["four@500"]["n"] == 2
+    records = [placed.record for placed in Run.open(whole / "validation" / "000003" / "four").records()]
+    assert len(records) == 2
+    assert all("split" not in record.meta or record.meta["split"] == "eval" for record in records)
+
+
+def test_the_weights_moved_and_the_checkpoint_reads_documents(whole: Path) -> None:
+    opened = open_model(str(whole / "last"))
+    assert opened.defaults.profile == "compact"
+    start = open_model("embedded")
+    one, other = (dict(each.engine.model.float().named_parameters()) for each in (opened, start))  # type: ignore[attr-defined]
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memagent", "train", "rl", str(config_file), "-o", str(tmp_path), "-q"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not (tmp_path / "checkpoints" / "000001").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode != 0
+    assert "--resume" in again.stderr
+    subprocess.run([*command, "--resume"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert lines(tmp_path) == lines(whole)
+
+
+def test_groups_without_signal_are_left_out_and_counted(config_file: Path, tmp_path: Path) -> None:
+    changes = ["rollout.temperature=0.001", "rollout.resample=1", "validation.task=[]"]
+    trainer = Trainer(load_config(config_file, RlConfig, changes), tmp_path)
+    batch = trainer.sample()
+    assert (len(batch.groups), len(batch.kept), batch.resampled) == (4, 0, 1)
+    before = trainer.policy.state()
+    before = {name: value.clone() for name, value in before.items()}
+    assert trainer.learn(batch) == []
+    assert all(torch.equal(value, before[name]) for name, value in trainer.policy.state().items())
+    trainer.step += 1
+    said = summary(trainer, batch, [])
+    assert (said["kept"], said["silent"], said["failed"], said["updates"]) == (0, 4, 0, 0)
+
+
+def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_path: Path) -> None:
+    changes = ["validation.patience=1", "validation.every=1", "update.rate=1e-12", "steps=3", "save_every=3"]
+    trainer = run(load_config(config_file, RlConfig, changes), tmp_path, resume=False)
+    assert trainer.step == 1
+
+
+def test_a_wrong_model_is_an_error_in_one_line(config_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="nowhere"):
+        Trainer(load_config(config_file, RlConfig, ["start=nowhere"]), tmp_path)
