@@ -24,6 +24,7 @@ from torch.nn import functional
 from memagent.core import Sampling
 from memagent.models.open import EMBEDDED
 from memagent.models.sampler import Row, sample
+from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, CreditedRow, merge, weigh
 from memagent.training.loss import Objective
 from memagent.training.policy import Policy
@@ -78,7 +79,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    policy = Policy(EMBEDDED, device="cpu")
+    policy = Policy(EMBEDDED, PolicyConfig(device="cpu"))
     draw = random.Random(0)
     prompts = [[draw.randrange(4, 4096) for _ in range(options.tokens)] for _ in range(options.groups)]
     batch = [prompt for prompt in prompts for _ in range(options.members)]

@@ -43,7 +43,7 @@ def state(step: int, best: int) -> dict[str, Any]:
 
 def whole(checkpoints: Checkpoints, name: Literal["last", "best"]) -> int:
     """The step of a checkpoint, all parts of which are of that step."""
-    folder, found = checkpoints.load(name)
+    folder, found = checkpoints.folder(name), checkpoints.load(name)
     assert torch.equal(found["optimizer"]["moment"], torch.full((8,), float(found["step"])))
     assert (folder / "config.json").read_text(encoding="utf-8") == str(found["step"])
     assert load_file(folder / "model.safetensors")["step"].tolist() == [found["step"]]
@@ -132,7 +132,7 @@ def test_a_process_killed_at_any_place_leaves_as_best_what_the_last_state_says(
         with fails_at(number, Killed(), monkeypatch) as (hook, _), pytest.raises(Killed):
             checkpoints.save(3, write(3, hook), state(3, best=3), best=True)
         # A run that resumes with the score of step 3 as its best replaces `best` only for a better one.
-        assert whole(checkpoints, "best") >= checkpoints.load("last")[1]["best"]
+        assert whole(checkpoints, "best") >= checkpoints.load("last")["best"]
 
 
 @pytest.mark.parametrize("best", [False, True])

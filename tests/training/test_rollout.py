@@ -18,6 +18,7 @@ from memagent.models.scripted import ScriptedModel
 from memagent.settings import Settings, make_settings
 from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Fact, Sample
+from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, Trajectory
 from memagent.training.policy import Policy
 from memagent.training.rollout import Group, Reading, retention, roll_out
@@ -48,7 +49,7 @@ def settings_for(opened: OpenModel, *, temperature: float = 1.0, chunk: int = 40
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     torch.set_num_threads(1)
-    return Policy(make_folder(tmp_path_factory.mktemp("llama"), "llama"), device="cpu")
+    return Policy(make_folder(tmp_path_factory.mktemp("llama"), "llama"), PolicyConfig(device="cpu"))
 
 
 def hosted(policy: Policy, **options: Any) -> OpenModel:

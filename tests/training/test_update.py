@@ -14,6 +14,7 @@ import torch
 from memagent.core import Sampling
 from memagent.errors import TrainingError
 from memagent.models.sampler import Row, sample
+from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, CreditedRow, merge, weigh
 from memagent.training.loss import Objective
 from memagent.training.policy import Policy
@@ -46,7 +47,7 @@ def _one_thread() -> None:
 def opened(
     folder: Path, objective: Objective = FULL, failures: Path = Path("unused"), **config: Any
 ) -> tuple[Policy, Updater]:
-    policy = Policy(folder, device="cpu", reference=objective.kl > 0)
+    policy = Policy(folder, PolicyConfig(device="cpu"), reference=objective.kl > 0)
     return policy, Updater(policy, UpdateConfig(**{"rate": 1e-3, **config}), objective, failures)
 
 
@@ -299,7 +300,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_and_keeps_the_batch(
 
 
 def test_after_a_failure_the_policy_is_out_of_training_mode(folder: Path, tmp_path: Path) -> None:
-    policy = Policy(folder, device="cpu", checkpointing=True)
+    policy = Policy(folder, PolicyConfig(device="cpu", checkpointing=True))
     updater = Updater(policy, UpdateConfig(), Objective(), tmp_path / "failed.pt")
     with pytest.raises(TrainingError):
         updater.step(broken(credited(LENGTHS), math.nan), 1e-3)

@@ -66,14 +66,14 @@ class Checkpoints:
             )
         return link.resolve()
 
-    def load(self, name: Literal["last", "best"] = "last") -> tuple[Path, dict[str, Any]]:
-        """The folder of a checkpoint and the state saved with it. Raises TrainingError that says what is missing."""
+    def load(self, name: Literal["last", "best"] = "last") -> dict[str, Any]:
+        """The state saved with a checkpoint. Raises TrainingError that says what is missing."""
         folder = self.folder(name)
         try:
             state: dict[str, Any] = torch.load(folder / _STATE, weights_only=True, map_location="cpu")
         except Exception as error:  # torch raises several unrelated classes for a damaged file
             raise TrainingError(f"{folder / _STATE}: cannot be read as a checkpoint: {error}") from error
-        return folder, state
+        return state
 
     def _link(self, name: str, folder: Path) -> None:
         temporary = self.run / f"{name}.tmp"

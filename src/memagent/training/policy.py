@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,49 +20,35 @@ from transformers import AutoTokenizer, Lfm2ForCausalLM
 from memagent.errors import MissingExtraError, TrainingError
 from memagent.models.attention import use_row_attention
 from memagent.models.local import quiet
+from memagent.training.config import LoraConfig, PolicyConfig
 from memagent.training.model import load_model, reach, reply_hidden
 from memagent.training.rows import Batch
 
-MODEL_FILES = ("memagent.toml",)  # beside what transformers writes: how to read with the model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lora:
-    """Low-rank adapters (arXiv 2106.09685): W + alpha/rank · B·A on the linear layers named by `targets`."""
-
-    rank: int = 0
-    alpha: float = 32.0
-    targets: tuple[str, ...] = ()
+_READING = "memagent.toml"  # beside what transformers writes: how to read with the model
 
 
 class Policy:
-    """Weights, tokenizer, and how they are computed with: device, dtype of weights, bfloat16 products, checkpointing."""
+    """The weights and the tokenizer of a folder, computed with as `config` says.
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        device: str = "auto",
-        dtype: str = "float32",
-        bf16: bool = False,
-        lora: Lora | None = None,
-        checkpointing: bool = False,
-        reference: bool = False,
-    ) -> None:
+    `reference`: the weights of the start are kept, to be compared with. Raises TrainingError if there is no model to open.
+    """
+
+    def __init__(self, folder: Path, config: PolicyConfig, *, reference: bool = False) -> None:
         self.folder = folder
-        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-        self.bf16 = bf16
+        device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+        self.device = torch.device(device)
+        self.bf16 = config.bf16
         self.tokenizer: Any = _tokenizer(folder)
         causal: Any = load_model(folder)
-        self.causal: Any = causal.to(self.device, getattr(torch, dtype)).eval()
+        self.causal: Any = causal.to(self.device, getattr(torch, config.dtype)).eval()
         self.adapter: Any = None
-        if lora is not None and lora.rank:
-            self.adapter = _adapt(self.causal, lora)
+        if config.lora.rank:
+            self.adapter = _adapt(self.causal, config.lora)
         use_row_attention(self.causal)
-        fast = isinstance(self.causal, Lfm2ForCausalLM) and self.adapter is None and not checkpointing
+        fast = isinstance(self.causal, Lfm2ForCausalLM) and self.adapter is None and not config.checkpointing
         self._reach = reach(self.causal) if fast else None  # of the forward pass that computes replies only
-        self._checkpointing = checkpointing
-        if checkpointing:
+        self._checkpointing = config.checkpointing
+        if config.checkpointing:
             self.causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.causal.enable_input_require_grads()
         # With adapters the reference is the same model without them; otherwise a frozen copy.
@@ -132,17 +117,8 @@ class Policy:
         """The precision that training computes in: to be sampled from as it is scored."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
-    @property
-    def inexact(self) -> bool:
-        """Whether a saved folder is not enough to go on from to the bit: it holds adapters merged into the weights."""
-        return self.adapter is not None
-
-    def read(self, folder: Path) -> dict[str, Tensor]:
-        """The parameters that `save` wrote."""
-        return dict(load_model(folder).named_parameters())
-
     def state(self) -> dict[str, Tensor]:
-        """The trained parameters by name."""
+        """The trained parameters by name: what an exact resume needs."""
         return {name: value.detach().cpu() for name, value in self.causal.named_parameters() if value.requires_grad}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -166,9 +142,8 @@ class Policy:
         with quiet():
             model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
-        for name in MODEL_FILES:
-            if (self.folder / name).is_file():
-                (folder / name).write_bytes((self.folder / name).read_bytes())
+        if (self.folder / _READING).is_file():
+            (folder / _READING).write_bytes((self.folder / _READING).read_bytes())
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -185,12 +160,12 @@ def _tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _adapt(model: Any, lora: Lora) -> Any:
-    """Puts adapters into the model, in place; returns the handle that switches them off and merges them."""
+def _adapt(model: Any, lora: LoraConfig) -> Any:
+    """Puts adapters (arXiv 2106.09685) into the model, in place. The handle returned switches them off and merges them."""
     try:
-        from peft import LoraConfig, get_peft_model
+        import peft
     except ImportError as error:
         raise MissingExtraError("LoRA", "train") from error
     targets: Any = list(lora.targets) or "all-linear"
-    config = LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
-    return get_peft_model(model, config)
+    config = peft.LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, config)

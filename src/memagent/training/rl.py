@@ -26,7 +26,7 @@ from memagent.training.credit import CreditedRow, advantages, expand, merge, par
 from memagent.training.curriculum import Curriculum
 from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
-from memagent.training.policy import Lora, Policy
+from memagent.training.policy import Policy
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import Group, Reading, retention, roll_out
 from memagent.training.update import Step, Updater
@@ -58,16 +58,7 @@ class Trainer:
     def __init__(self, config: RlConfig, out: Path) -> None:
         self.config = config
         start = EMBEDDED if config.start == "embedded" else Path(config.start)
-        lora = config.policy.lora
-        self.policy = Policy(
-            start,
-            device=config.policy.device,
-            dtype=config.policy.dtype,
-            bf16=config.policy.bf16,
-            lora=Lora(rank=lora.rank, alpha=lora.alpha, targets=lora.targets),
-            checkpointing=config.policy.checkpointing,
-            reference=config.algorithm.kl > 0,
-        )
+        self.policy = Policy(start, config.policy, reference=config.algorithm.kl > 0)
         self._defaults = read_defaults(start)
         self.updater = Updater(self.policy, config.update, config.algorithm.objective, out / "failed.pt")
         tokenizer = self.opened(0).engine.tokenizer
@@ -149,18 +140,18 @@ class Trainer:
             return self.validation.run(self.step, opened, self.settings(opened, 0.0))
 
     def state(self) -> dict[str, Any]:
-        """What a batch changes, apart from weights that the checkpoint's folder holds exactly."""
+        """Everything that a batch changes."""
         return {
+            "parameters": self.policy.state(),
             "optimizer": self.updater.optimizer.state_dict(),
-            "parameters": self.policy.state() if self.policy.inexact else None,
             "step": self.step,
             "best": self.best,
             "waited": self.waited,
         }
 
-    def restore(self, folder: Path, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Undoes a stop. Raises TrainingError if the checkpoint is another configuration's."""
-        self.policy.restore(state["parameters"] if state["parameters"] is not None else self.policy.read(folder))
+        self.policy.restore(state["parameters"])
         self.updater.optimizer.load_state_dict(state["optimizer"])
         self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
 
@@ -175,7 +166,7 @@ def run(
     trainer, checkpoints = Trainer(config, out), Checkpoints(out)
     resumed = resume and checkpoints.exist()
     if resumed:
-        trainer.restore(*checkpoints.load())
+        trainer.restore(checkpoints.load())
     last = min(config.steps, stop_after or config.steps)
     log_config = config.model_dump(mode="json")
     with RunLog(

@@ -30,7 +30,7 @@ from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
 from memagent.training.model import new_model
 from memagent.training.optimizers import Optimizers
-from memagent.training.policy import Lora, Policy
+from memagent.training.policy import Policy
 from memagent.training.rows import Batch
 
 
@@ -39,15 +39,8 @@ class Trainer:
 
     def __init__(self, config: SftConfig, start: Path) -> None:
         self.config = config
-        plan, lora = config.schedule, config.policy.lora
-        self.policy = Policy(
-            start,
-            device=config.policy.device,
-            dtype=config.policy.dtype,
-            bf16=config.policy.bf16,
-            lora=Lora(rank=lora.rank, alpha=lora.alpha, targets=lora.targets),
-            checkpointing=config.policy.checkpointing,
-        )
+        plan = config.schedule
+        self.policy = Policy(start, config.policy)
         self.source = open_source(self.policy.tokenizer, config.books, load_profile(config.profile), "train")
         self.mixtures: list[Mixture] = [
             *(part.mixture() for part in config.mixture),
@@ -162,7 +155,7 @@ def run(
     held_out = open_source(trainer.policy.tokenizer, config.validation_books, load_profile(config.profile), "eval")
     resumed = resume and checkpoints.exist()
     if resumed:
-        trainer.restore(checkpoints.load()[1])
+        trainer.restore(checkpoints.load())
     last = min(config.schedule.steps, stop_after or config.schedule.steps)
     log = RunLog(
         out,
