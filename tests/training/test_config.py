@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from memagent.errors import ConfigError
-from memagent.training.config import PRESETS, SftConfig, load_config
+from memagent.training.config import PRESETS, SftConfig, config_text, load_config
 from memagent.training.rl_config import RlConfig
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 RL = """
 start = "embedded"
 steps = 4
@@ -30,6 +31,11 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_preset_is_valid(path: Path) -> None:
     assert load_config(path.stem, SftConfig if path.stem.endswith("-sft") else RlConfig)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_configuration_of_the_repository_is_valid(path: Path) -> None:
+    assert load_config(path, SftConfig)
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
@@ -65,6 +71,15 @@ def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:
 def test_bad_changes_are_named(tmp_path: Path, change: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(written(tmp_path, RL), RlConfig, [change])
+
+
+def test_what_changes_are_made_in_a_file_can_be_kept_with_its_comments(tmp_path: Path) -> None:
+    path = written(tmp_path, "# Why.\nsteps = 4  # few\n" + RL.replace("steps = 4\n", ""))
+    changes = ["update.rate=3e-5", "task.0.tokens=[300, 600]", "seed=7", "start=other"]
+    kept = written(tmp_path, config_text(path, changes))
+    assert kept.read_text(encoding="utf-8").startswith("# Why.\nsteps = 4  # few\n")
+    config = load_config(kept, RlConfig)
+    assert (config.update.rate, config.task[0].tokens, config.seed, config.start) == (3e-5, (300, 600), 7, "other")
 
 
 def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_data_of_a_step_does_not_depend_on_the_past(config: SftConfig, start
 
 
 def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp_path: Path) -> None:
-    further = config.model_copy(update={"model": None, "tokenizer": None, "start": (whole / "best").resolve()})
+    further = config.model_copy(update={"model": None, "tokenizer": None, "start": str((whole / "best").resolve())})
     run(further, tmp_path, resume=False, stop_after=2)
     losses = [line["train"]["loss"] for line in lines(tmp_path) if "train" in line]
     first = next(line["train"]["loss"] for line in lines(whole) if "train" in line)

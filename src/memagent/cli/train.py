@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from memagent.cli.console import boundary, err, plain
 from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
+if TYPE_CHECKING:
+    from memagent.training.config import Part
+
+Config = TypeVar("Config", bound="Part")
+
 app = typer.Typer(help="Train a model to keep what matters in its memory.", no_args_is_help=True)
 
-Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or the name of a preset.")]
+Source = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CONFIG", help="A TOML file, or the name of a preset. With --resume it can be left out.", show_default=False
+    ),
+]
 Out = Annotated[Path, typer.Option("--output", "-o", help="The run's folder: metrics, checkpoints, validation.")]
 Changes = Annotated[list[str], typer.Option("--set", help="Change a field: update.rate=1e-6. Can be given again.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, from its last checkpoint.")]
@@ -26,8 +35,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no metrics.")]
 
 @app.command()
 def sft(
-    config: Source,
     output: Out,
+    config: Source = None,
     changes: Changes = [],  # noqa: B006  # typer copies it
     resume: Resume = False,
     stop_after: StopAfter = None,
@@ -36,21 +45,18 @@ def sft(
     """Supervised training on perfect readings: the warm start."""
     with boundary() as hints:
         _require()
-        from memagent.training import sft as trainer
-        from memagent.training.config import SftConfig, load_config
+        from memagent.training.config import SftConfig
+        from memagent.training.sft import run
 
-        source = _prepare(config, output, resume, changes)
-        loaded = load_config(source, SftConfig, changes)
-        _keep(source, output, changes)
-        hints.append(f"the run can go on: memagent train sft {config} -o {output} --resume")
-        trainer.run(loaded, output, resume=resume, stop_after=stop_after, console=None if quiet else err)
+        loaded = _begin("sft", SftConfig, config, output, changes, resume, hints)
+        run(loaded, output, resume=resume, stop_after=stop_after, console=None if quiet else err)
         _done(output)
 
 
 @app.command()
 def rl(
-    config: Source,
     output: Out,
+    config: Source = None,
     changes: Changes = [],  # noqa: B006  # typer copies it
     resume: Resume = False,
     stop_after: StopAfter = None,
@@ -59,15 +65,11 @@ def rl(
     """Reinforcement learning with Multi-Conv DAPO: the reward of the answer, credited to every memory update."""
     with boundary() as hints:
         _require()
-        from memagent.training import rl as trainer
-        from memagent.training.config import load_config
+        from memagent.training.rl import run
         from memagent.training.rl_config import RlConfig
 
-        source = _prepare(config, output, resume, changes)
-        loaded = load_config(source, RlConfig, changes)
-        _keep(source, output, changes)
-        hints.append(f"the run can go on: memagent train rl {config} -o {output} --resume")
-        trainer.run(loaded, output, resume=resume, stop_after=stop_after, console=None if quiet else err)
+        loaded = _begin("rl", RlConfig, config, output, changes, resume, hints)
+        run(loaded, output, resume=resume, stop_after=stop_after, console=None if quiet else err)
         _done(output)
 
 
@@ -88,30 +90,35 @@ def export(
 
 
 def _require() -> None:
-    if any(find_spec(name) is None for name in ("torch", "peft", "tensorboard")):
+    if any(find_spec(name) is None for name in ("torch", "peft", "tensorboard", "tomlkit")):
         raise MissingExtraError("training", "train")
 
 
-def _prepare(config: str, output: Path, resume: bool, changes: list[str]) -> Path:
-    """The configuration's file. A folder with a run is not begun again by mistake."""
-    from memagent.training.config import find_config
+def _begin(
+    command: str, kind: type[Config], source: str | None, output: Path, changes: list[str], resume: bool, hints: list[str]
+) -> Config:
+    """Checks the configuration and writes it, with its changes, into the run's folder, from where a resume takes it.
 
-    begun = (output / "metrics.jsonl").exists()
-    if begun and not resume:
-        raise TrainingError(f"{output} holds a run: go on with --resume, or choose another folder")
+    A folder with a run is not begun again by mistake.
+    """
+    from memagent.tasks.files import atomic_file
+    from memagent.training.config import config_text, load_config
+
+    kept = output / "config.toml"
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file: give a folder for the run")
-    return find_config(config)
-
-
-def _keep(source: Path, output: Path, changes: list[str]) -> None:
-    """The configuration beside its metrics, with what the command line changed."""
+    if (output / "metrics.jsonl").exists() and not resume:
+        raise TrainingError(f"{output} holds a run: go on with --resume, or choose another folder")
+    if source is None and not (resume and kept.exists()):
+        why = f"there is no run in {output} to go on with" if resume else "a run needs a configuration"
+        raise ConfigError(f"{why}: give CONFIG, a TOML file or the name of a preset")
+    loaded = load_config(source or kept, kind, changes)
+    text = config_text(source or kept, changes)
     output.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, output / "config.toml")
-    if changes:
-        lines = "".join(f"#   --set {change}\n" for change in changes)
-        with (output / "config.toml").open("a", encoding="utf-8") as file:
-            file.write(f"\n# Changed on the command line:\n{lines}")
+    with atomic_file(kept) as file:
+        file.write(text)
+    hints.append(f"the run can go on: memagent train {command} -o {output} --resume")
+    return loaded
 
 
 def _done(output: Path) -> None:

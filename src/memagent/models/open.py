@@ -5,12 +5,15 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from memagent.models.local import LocalEngine
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -70,7 +73,7 @@ def open_model(
     """
     if base_url is not None:
         return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer)
-    folder = EMBEDDED if spec == "embedded" else Path(spec).expanduser()
+    folder = model_folder(spec)
     if not folder.is_dir():
         raise ModelError(
             f"no model {spec!r}: give 'embedded', a folder with weights, or a name together with --base-url of its server"
@@ -79,6 +82,17 @@ def open_model(
 
     defaults = read_defaults(folder)
     engine = LocalEngine(folder, device=device, name=spec if spec == "embedded" else None)
+    return narrowed(engine, defaults, window)
+
+
+def model_folder(spec: str) -> Path:
+    """The folder of a model that runs in this process: "embedded", or a path."""
+    return EMBEDDED if spec == "embedded" else Path(spec).expanduser()
+
+
+def narrowed(engine: LocalEngine, defaults: Defaults, window: int | None = None) -> OpenModel:
+    """The engine with the window it is to be read with, in tokens: what is given or the model's default, and no more than
+    its positions allow."""
     limit = window or defaults.window
     if limit is not None:
         engine.window = limit if engine.window is None else min(limit, engine.window)
@@ -94,7 +108,7 @@ def open_tokenizer(spec: str) -> Tokenizer:
 
     if spec in ("estimate", "bytes"):
         return EstimateTokenizer() if spec == "estimate" else ByteTokenizer()
-    path = EMBEDDED if spec == "embedded" else Path(spec).expanduser()
+    path = model_folder(spec)
     if not path.exists():
         raise ConfigError(
             f"no tokenizer {spec!r}: give 'embedded', 'estimate', 'bytes', a tokenizer.json, or a folder that holds one"

@@ -18,7 +18,10 @@ from memagent.core.types import Finish, Sampling
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """One prompt and what was generated for it. `logprobs` are natural logs under the model at temperature 1."""
+    """One prompt and what was generated for it.
+
+    `logprobs` are natural logs under the model at the row's temperature (1 if it is greedy), before the nucleus is cut.
+    """
 
     prompt: Sequence[int]
     max_tokens: int
@@ -108,11 +111,13 @@ def _left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tup
 
 def _choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """The next token of every row and its log-probability [B], [B]."""
+    temperature_B1 = torch.tensor([[row.sampling.temperature or 1.0] for row in rows], device=logits_BV.device)
+    logits_BV = logits_BV / temperature_B1
     logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
     token_B = logits_BV.argmax(-1)
     drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
     if drawn:
-        probs_BV = _distribution(logits_BV[drawn].cpu(), [rows[index].sampling for index in drawn])
+        probs_BV = _distribution(logits_BV[drawn].cpu(), [rows[index].sampling.top_p for index in drawn])
         tokens = [
             torch.multinomial(probs_V, 1, generator=rows[index].random)
             for index, probs_V in zip(drawn, probs_BV, strict=True)
@@ -121,12 +126,12 @@ def _choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor,
     return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
 
 
-def _distribution(logits_BV: torch.Tensor, samplings: Sequence[Sampling]) -> torch.Tensor:
-    """The tempered, nucleus-truncated distribution of every row [B, V]."""
-    probs_BV = torch.softmax(logits_BV / torch.tensor([[sampling.temperature] for sampling in samplings]), dim=-1)
-    for index, sampling in enumerate(samplings):
-        if sampling.top_p < 1.0:
+def _distribution(logits_BV: torch.Tensor, top_ps: Sequence[float]) -> torch.Tensor:
+    """The nucleus-truncated distribution of every row [B, V]."""
+    probs_BV = torch.softmax(logits_BV, dim=-1)
+    for index, top_p in enumerate(top_ps):
+        if top_p < 1.0:
             ordered, order = probs_BV[index].sort(descending=True)
-            outside = ordered.cumsum(0) - ordered >= sampling.top_p
+            outside = ordered.cumsum(0) - ordered >= top_p
             probs_BV[index] = torch.zeros_like(ordered).scatter(0, order, ordered.masked_fill(outside, 0.0))
     return probs_BV

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from tomlkit.exceptions import TOMLKitError
 
 from memagent.errors import ConfigError
 from memagent.training.data import Mixture
@@ -154,10 +156,11 @@ class TaskConfig(Part):
 
 
 class SftConfig(Part):
-    """A whole run. Paths are relative to the working directory; `profile` is a name or a file."""
+    """A whole run. Paths are relative to the working directory; `start` is "embedded" or the folder of a model, `profile`
+    a name or a file."""
 
     seed: int = 0
-    start: Path | None = None
+    start: str | None = None
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
@@ -190,21 +193,29 @@ Config = TypeVar("Config", bound=Part)
 
 
 def load_config(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
-    """Reads and checks a configuration: a TOML file, or the name of a preset. `changes` are texts "a.b=c", values in TOML
-    or plain words; "task.0.tokens=[512, 1024]" reaches into a list. Raises ConfigError that names file and field."""
-    path = find_config(source)
+    """Reads and checks a configuration; see `config_text`. Raises ConfigError that names file and field."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    for change in changes:
-        _apply(values, change)
-    try:
-        return kind.model_validate(values)
+        return kind.model_validate(tomllib.loads(config_text(source, changes)))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{path}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{find_config(source)}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def config_text(source: str | Path, changes: Sequence[str] = ()) -> str:
+    """The TOML of a file, or of the preset of that name, with its comments and with `changes` made in it.
+
+    A change is a text "a.b=c", its value TOML or a plain word; "task.0.tokens=[512, 1024]" reaches into a list. Raises
+    ConfigError for a file that cannot be read, and for a change that reaches nowhere.
+    """
+    path = find_config(source)
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    for change in changes:
+        _apply(document, change)
+    return tomlkit.dumps(document)
 
 
 def find_config(source: str | Path) -> Path:
@@ -219,7 +230,7 @@ def find_config(source: str | Path) -> Path:
     raise ConfigError(f"no configuration {str(source)!r}: give a TOML file, or a preset: {known}")
 
 
-def _apply(values: dict[str, Any], change: str) -> None:
+def _apply(values: tomlkit.TOMLDocument, change: str) -> None:
     """Sets one value. Raises ConfigError for a text that is no assignment or reaches where nothing is."""
     name, equals, text = change.partition("=")
     if not equals or not name.strip():

@@ -30,11 +30,13 @@ _READING = "memagent.toml"  # beside what transformers writes: how to read with 
 class Policy:
     """The weights and the tokenizer of a folder, computed with as `config` says.
 
-    `reference`: the weights of the start are kept, to be compared with. Raises TrainingError if there is no model to open.
+    `reference`: the weights of the start are kept, to be compared with. `temperature` is that of the sampling: it is part
+    of what is scored. Raises TrainingError if there is no model to open.
     """
 
-    def __init__(self, folder: Path, config: PolicyConfig, *, reference: bool = False) -> None:
+    def __init__(self, folder: Path, config: PolicyConfig, *, reference: bool = False, temperature: float = 1.0) -> None:
         self.folder = folder
+        self._temperature = temperature
         device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
         self.device = torch.device(device)
         self.bf16 = config.bf16
@@ -105,7 +107,7 @@ class Policy:
     def _score(self, model: Any, batch: Batch, entropy: bool) -> tuple[Tensor, Tensor]:
         keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
         target_K = torch.tensor(batch.target, device=self.device)[keep_NR]
-        logits_KV = self.logits(batch, model)
+        logits_KV = self.logits(batch, model) / self._temperature
         total_K = logits_KV.logsumexp(-1)
         logprob_K = logits_KV.gather(1, target_K[:, None])[:, 0] - total_K
         with nullcontext() if entropy else torch.no_grad():

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from memagent.models.local import LocalEngine
-from memagent.models.open import EMBEDDED, OpenModel, read_defaults
+from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.settings import Settings, make_settings
 from memagent.tasks.samples import generator
 from memagent.training.checkpoints import Checkpoints
@@ -57,13 +57,14 @@ class Trainer:
 
     def __init__(self, config: RlConfig, out: Path) -> None:
         self.config = config
-        start = EMBEDDED if config.start == "embedded" else Path(config.start)
-        self.policy = Policy(start, config.policy, reference=config.algorithm.kl > 0)
+        start = model_folder(config.start)
+        kept, temperature = config.algorithm.kl > 0, config.rollout.temperature
+        self.policy = Policy(start, config.policy, reference=kept, temperature=temperature)
         self._defaults = read_defaults(start)
         self.updater = Updater(self.policy, config.update, config.algorithm.objective, out / "failed.pt")
-        tokenizer = self.opened(0).engine.tokenizer
-        self.curriculum = Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)
-        self.validation = Validation(config.validation, out / "validation", tokenizer)
+        self.tokenizer = self.opened(0).engine.tokenizer
+        self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
+        self.validation = Validation(config.validation, out / "validation", self.tokenizer)
         self.step = 0
         self.best = -1.0
         self.waited = 0
@@ -78,9 +79,7 @@ class Trainer:
             batch_tokens=self.config.rollout.batch_tokens,
             record_prompts=record,
         )
-        if self._defaults.window is not None:
-            engine.window = min(self._defaults.window, engine.window or self._defaults.window)
-        return OpenModel(engine=engine, defaults=self._defaults)
+        return narrowed(engine, self._defaults)
 
     def settings(self, opened: OpenModel, temperature: float) -> Settings:
         """How readings are made: the budgets of the configuration, or of the model."""
@@ -232,7 +231,7 @@ def summary(trainer: Trainer, batch: Batch, steps: Sequence[Step]) -> dict[str, 
     for reading in readings:
         by_name[reading.name].append(reading.trajectory.reward)
     kept, total = retention(readings)
-    count = trainer.opened(trainer.step).engine.tokenizer.count
+    count = trainer.tokenizer.count
     statistics = Statistics()
     for step in steps:
         statistics += step.statistics

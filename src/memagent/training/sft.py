@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from memagent.errors import TrainingError
+from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
 from memagent.training.checkpoints import Checkpoints
@@ -151,7 +152,8 @@ def run(
     """Trains to the end of the schedule, or `stop_after` steps. Raises TrainingError."""
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
-    trainer, checkpoints = Trainer(config, config.start or new_model(config, out / "start")), Checkpoints(out)
+    start = model_folder(config.start) if config.start is not None else new_model(config, out / "start")
+    trainer, checkpoints = Trainer(config, start), Checkpoints(out)
     held_out = open_source(trainer.policy.tokenizer, config.validation_books, load_profile(config.profile), "eval")
     resumed = resume and checkpoints.exist()
     if resumed:

@@ -1,0 +1,85 @@
+"""`memagent train`: what is said before anything is trained, and what a run's folder keeps."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """
+# Two batches.
+start = "embedded"
+steps = 2
+threads = 1
+books = ["{book}"]
+
+[rollout]
+prompts = 1
+group = 2
+
+[log]
+tensorboard = false
+
+[[task]]
+name = "one"
+task = "niah_single_2"
+tokens = [300, 400]
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    (tmp_path / "book.txt").write_text("He came home late that evening. Nobody said a word about it.\n\n" * 60)
+    path = tmp_path / "two.toml"
+    path.write_text(CONFIG.format(book=tmp_path / "book.txt"), encoding="utf-8")
+    return path
+
+
+def test_a_run_keeps_its_configuration_and_goes_on_with_it(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    changes = ["--set", "update.rate=3e-5", "--set", "steps=1"]
+    assert memagent("train", "rl", config_file, "-o", run, *changes, "-q").code == 0
+    kept = run / "config.toml"
+    assert "# Two batches." in kept.read_text(encoding="utf-8")
+    assert tomllib.loads(kept.read_text(encoding="utf-8"))["update"]["rate"] == 3e-5
+    assert memagent("train", "rl", "-o", run, "--resume", "--set", "steps=2", "-q").code == 0
+    after = tomllib.loads(kept.read_text(encoding="utf-8"))
+    assert (after["steps"], after["update"]["rate"]) == (2, 3e-5)
+    assert (run / "metrics.jsonl").read_text(encoding="utf-8").count('"lr": 3e-05') == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rl", "-o", "{run}"], "a run needs a configuration: give CONFIG"),
+        (["rl", "-o", "{run}", "--resume"], "there is no run in"),
+        (["sft", "nothing", "-o", "{run}"], "no configuration 'nothing'"),
+        (["rl", "{config}", "-o", "{config}"], "is a file: give a folder"),
+        (["rl", "{config}", "-o", "{run}", "--set", "steps=none"], "steps: Input should be a valid integer"),
+        (["rl", "{config}", "-o", "{run}", "--set", "start=/nowhere"], "/nowhere"),
+        (["sft", "{config}", "-o", "{run}"], "two.toml"),
+    ],
+)
+def test_bad_input_is_one_line_and_begins_no_run(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    run = tmp_path / "run"
+    result = memagent("train", *(each.format(run=run, config=config_file) for each in arguments))
+    assert result.code == 2
+    assert said in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+    assert not (run / "metrics.jsonl").exists()
+
+
+def test_a_run_is_not_begun_again_by_mistake(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("", encoding="utf-8")
+    result = memagent("train", "rl", config_file, "-o", run)
+    assert result.code != 0
+    assert "--resume" in result.err
