@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -15,27 +14,8 @@ from memagent.evaluation.report import gather, write_report
 from memagent.scoring import scores
 from tests.evaluation.fakes import make_record, make_sample, write_run, write_samples
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'>\"'></title>\u202egpj & \x1b[31m"
 LONG = "a-name-without-any-place-to-break-it-" * 6
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with its chromedriver is installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield running
-    running.quit()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 
 import pytest
 
@@ -19,7 +18,6 @@ from memagent.evaluation.report.training import (
 )
 from memagent.evaluation.report.training_page import reloading, training_page, watch_training, write_training_report
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = "</pre><script>window.hit = 1</script><img src=x onerror='window.hit = 2'>"
 TASKS = [f"niah_single_{number}" for number in range(1, 9)] + ["vt"]
 
@@ -310,23 +308,6 @@ def test_a_watched_page_is_drawn_only_when_there_is_something_new(tmp_path, monk
 def test_a_page_cannot_be_written_all_the_time(tmp_path, seconds):
     with pytest.raises(ConfigError, match="give 1 or more"):
         watch_training([write_training(tmp_path / "run")], title="", html=tmp_path / "p", seconds=seconds, say=print)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with its chromedriver is installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield running
-    running.quit()
 
 
 @pytest.fixture(scope="module")

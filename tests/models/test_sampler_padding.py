@@ -12,18 +12,8 @@ from memagent.core import Sampling
 from memagent.models.attention import NAME, use_row_attention
 from memagent.models.open import EMBEDDED
 from memagent.models.sampler import Row, sample
-from tests.models.tiny import make_tiny_model
+from tests.models.tiny import SHAPE, open_tiny_model
 
-SHAPE = {
-    "vocab_size": 300,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.15,
-}
 CONFIGS = {
     "llama": transformers.LlamaConfig(**SHAPE),
     "qwen3": transformers.Qwen3Config(**SHAPE, head_dim=16),
@@ -36,13 +26,7 @@ LENGTHS = (300, 1, 40, 129, 128, 2, 40, 299, 7)  # around the blocks of 128
 
 @pytest.fixture(scope="module", params=["lfm2", *CONFIGS])
 def model(request, tmp_path_factory):
-    if request.param == "lfm2":
-        folder = make_tiny_model(tmp_path_factory.mktemp("model"))
-        made = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    else:
-        torch.manual_seed(0)
-        made = transformers.AutoModelForCausalLM.from_config(CONFIGS[request.param])
-    use_row_attention(made.float().eval())
+    made = open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS.get(request.param))
     assert made.config._attn_implementation == NAME
     return made
 

@@ -11,20 +11,9 @@ import torch
 import transformers
 
 from memagent.core import Sampling
-from memagent.models.attention import use_row_attention
 from memagent.models.sampler import Row, sample
-from tests.models.tiny import make_tiny_model
+from tests.models.tiny import SHAPE, open_tiny_model
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 300,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.15,
-}
 CONFIGS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**SHAPE),
     "sliding": transformers.MistralConfig(**SHAPE, sliding_window=16),
@@ -34,14 +23,7 @@ CONFIGS: dict[str, Any] = {
 @pytest.fixture(scope="module", params=["lfm2", *CONFIGS])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch.set_num_threads(1)
-    opener: Any = transformers.AutoModelForCausalLM
-    if request.param == "lfm2":
-        made = opener.from_pretrained(make_tiny_model(tmp_path_factory.mktemp("model")))
-    else:
-        torch.manual_seed(0)
-        made = opener.from_config(CONFIGS[request.param])
-    use_row_attention(made.float().eval())
-    return made
+    return open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS.get(request.param))
 
 
 def prompts(*lengths: int) -> list[list[int]]:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+# Of the other architectures: the arguments of their configurations.
+SHAPE: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+}
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -23,6 +35,23 @@ def make_tiny_model(folder: Path, seed: int = 0, *, window: int = 512) -> Path:
     size = write_tokenizer(folder)
     _write_weights(folder, seed, vocabulary=size, window=window)
     return folder
+
+
+def open_tiny_model(folder: Path, config: Any = None) -> Any:
+    """A model as the in-process engine runs it: of a configuration, or the one above if there is none."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from memagent.models.attention import use_row_attention
+
+    opener: Any = AutoModelForCausalLM
+    if config is None:
+        made = opener.from_pretrained(make_tiny_model(folder))
+    else:
+        torch.manual_seed(0)
+        made = opener.from_config(config)
+    use_row_attention(made.float().eval())
+    return made
 
 
 def write_tokenizer(folder: Path) -> int:

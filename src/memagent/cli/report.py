@@ -11,6 +11,13 @@ import typer
 from memagent.cli.console import boundary, clean, err, plain
 from memagent.errors import ConfigError
 
+Watch = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Training runs: write the page again so often, until they are finished; without -o into the first folder.",
+    ),
+]
 _EVALUATION_ONLY = ("scorer", "readings", "sample", "samples")
 
 
@@ -35,13 +42,7 @@ def report(
         list[Path] | None, typer.Option(help="The sample file of a run, if it has moved. May be repeated.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="The heading.")] = None,
-    watch: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Training runs: write the page again so often, until they are finished; without -o into the first folder.",
-        ),
-    ] = None,
+    watch: Watch = None,
 ) -> None:
     """Compare runs of memagent eval: accuracy, time, what became of the facts, and single readings turn by turn.
 

@@ -92,11 +92,11 @@ def key(place: int) -> str:
     def draw(axes: Any) -> None:
         axes.set_position((0, 0, 1, 1))
         axes.set_axis_off()
-        style = _line_style(place)
+        style = line_style(place)
         axes.plot([0, 2], [0, 0], **{**style, "marker": ""})
         axes.plot([1], [0], **style)
 
-    return _svg(draw, "key", (0.5, 0.16), layout=None)
+    return draw_svg(draw, "key", (0.5, 0.16), layout=None)
 
 
 def _chart(
@@ -120,7 +120,7 @@ def _chart(
             axes.set_xlim(known[0] / 2, known[0] * 2)
 
     values = "from " + (f"{names[0]} to {names[-1]} tokens" if known else "documents of unknown length")
-    return Chart(title=title, svg=_svg(dress, name, _SIZE), summary=f"{title}, {values}; the numbers are in the table")
+    return Chart(title=title, svg=draw_svg(dress, name, _SIZE), summary=f"{title}, {values}; the numbers are in the table")
 
 
 def _tick_labels(lengths: Sequence[int], names: Sequence[str]) -> list[str]:
@@ -142,7 +142,7 @@ def _draw_accuracy(axes: Any, cells: Sequence[Cell], place: int) -> None:
     axes.fill_between(lengths, *band, color=COLOURS[place % len(COLOURS)], alpha=0.13, linewidth=0)
     if len(cells) == 1:
         axes.vlines(lengths, *band, color=COLOURS[place % len(COLOURS)], linewidth=1)
-    axes.plot(lengths, [100 * cell.mean for cell in cells], **_line_style(place))
+    axes.plot(lengths, [100 * cell.mean for cell in cells], **line_style(place))
     unfit = [cell.length for cell in cells if cell.too_long]
     axes.plot(unfit, [0] * len(unfit), "x", color=COLOURS[place % len(COLOURS)], markersize=7)
 
@@ -150,7 +150,7 @@ def _draw_accuracy(axes: Any, cells: Sequence[Cell], place: int) -> None:
 def _draw_means(axes: Any, summary: Summary) -> None:
     for place, one in enumerate(summary.contenders):
         for points in mean_lines(summary, one):
-            axes.plot([x for x, _ in points], [y for _, y in points], **_line_style(place))
+            axes.plot([x for x, _ in points], [y for _, y in points], **line_style(place))
 
 
 def mean_lines(summary: Summary, one: str) -> list[list[tuple[int, float]]]:
@@ -176,7 +176,7 @@ def _draw_costs(
         known = [(cell.document, cost) for cell in cells if (cost := value(cell)) and cell.document]
         if length and known:
             points.append((sum(x for x, _ in known) / len(known), sum(y for _, y in known) / len(known)))
-    style = _line_style(place)
+    style = line_style(place)
     axes.plot([x for x, _ in points], [y for _, y in points], **{**style, "linestyle": "none"})
     if line is not None and points:
         lengths = [points[0][0] * (points[-1][0] / points[0][0]) ** (step / 40) for step in range(41)]
@@ -184,7 +184,7 @@ def _draw_costs(
         axes.plot([x for x, _ in fitted], [y for _, y in fitted], **{**style, "marker": "", "linewidth": 1})
 
 
-def _line_style(place: int) -> dict[str, Any]:
+def line_style(place: int) -> dict[str, Any]:
     which = place % len(COLOURS)
     return {
         "color": COLOURS[which],
@@ -196,7 +196,7 @@ def _line_style(place: int) -> dict[str, Any]:
     }
 
 
-def _svg(
+def draw_svg(
     draw: Callable[[Any], None],
     name: str,
     size: tuple[float, float],

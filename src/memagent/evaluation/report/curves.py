@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
-from memagent.evaluation.report.charts import COLOURS, _line_style, _svg, key
+from memagent.evaluation.report.charts import COLOURS, draw_svg, key, line_style
 from memagent.evaluation.report.numbers import number
-from memagent.evaluation.report.tables import MARK, _plain, _table
+from memagent.evaluation.report.tables import MARK, escaped, table_lines
 from memagent.evaluation.report.training import KEPT, Metric, Series, TrainingRun
 
 SMOOTHED = 30  # a line of more points is drawn as its moving mean, and itself thin
@@ -110,14 +110,14 @@ def main_values(runs: Sequence[TrainingRun]) -> list[Row]:
 
 def markdown(runs: Sequence[TrainingRun], title: str) -> str:
     """The table of main values as a page of Markdown."""
-    heads = ("", *(_plain(run.name) for run in runs))
+    heads = ("", *(escaped(run.name) for run in runs))
     rows = [["step", *(progress(run) for run in runs)]]
     for row in main_values(runs):
         cells = [
             f"{number(cell.last)} (best {number(cell.best)} at {cell.best_step:,})" if cell else "" for cell in row.cells
         ]
-        rows.append([_plain(f"{row.section.lower()}: {row.metric}"), *cells])
-    return "\n".join([MARK, "", f"# {_plain(title)}", "", *_table(heads, rows)]).rstrip() + "\n"
+        rows.append([escaped(f"{row.section.lower()}: {row.metric}"), *cells])
+    return "\n".join([MARK, "", f"# {escaped(title)}", "", *table_lines(heads, rows)]).rstrip() + "\n"
 
 
 def progress(run: TrainingRun) -> str:
@@ -236,7 +236,7 @@ def _chart(
         axes.grid(True, axis="y")
 
     last = "; ".join(number(line[-1][1]) for _, line in lines)
-    svg = _svg(draw, f"{metric.section}-{title}", _SIZE)
+    svg = draw_svg(draw, f"{metric.section}-{title}", _SIZE)
     return CurveChart(title=title, svg=svg, summary=f"{title} against the step; last: {last}", legend=legend)
 
 
@@ -244,7 +244,7 @@ def _draw_line(axes: Any, place: int, line: Series, *, thin: bool) -> None:
     bold = thinned(smoothed(line))
     if len(line) > SMOOTHED and thin:
         axes.plot(*zip(*thinned(line), strict=True), color=COLOURS[place % len(COLOURS)], alpha=0.3, linewidth=0.6)
-    style = {**_line_style(place), "linewidth": 1.7, "markersize": 3.5, "markevery": max(1, len(bold) // 8)}
+    style = {**line_style(place), "linewidth": 1.7, "markersize": 3.5, "markevery": max(1, len(bold) // 8)}
     axes.plot(*zip(*bold, strict=True), **style)
 
 

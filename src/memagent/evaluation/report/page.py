@@ -29,24 +29,34 @@ _REPLY = 600  # characters of a reply that are shown
 
 def html_page(findings: Findings, title: str, views: Sequence[ReadingView]) -> str:
     """One HTML file that needs no other, and asks for none. The same findings give the same bytes."""
-    script = (_HERE / "script.js").read_text(encoding="utf-8")
     summary = findings.summary
+    return rendered(
+        "page.html.j2",
+        title,
+        scripts=("script.js",),
+        findings=findings,
+        summary=summary,
+        keys=[Markup(key(place)) for place in range(len(summary.contenders))],
+        accuracy=accuracy_charts(summary),
+        costs=cost_charts(summary) if any(summary.lengths) else [],
+        views=views,
+        verdicts=VERDICTS,
+    )
+
+
+def rendered(template: str, title: str, *, scripts: Sequence[str], **values: Any) -> str:
+    """A template of this folder, filled. Its policy allows the given scripts of this folder, and no other."""
+    script = "".join((_HERE / name).read_text(encoding="utf-8") for name in scripts)
     return (
         _environment()
-        .get_template("page.html.j2")
+        .get_template(template)
         .render(
             title=title,
             version=version("memagent"),
             style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            findings=findings,
-            summary=summary,
-            keys=[Markup(key(place)) for place in range(len(summary.contenders))],
-            accuracy=accuracy_charts(summary),
-            costs=cost_charts(summary) if any(summary.lengths) else [],
-            views=views,
-            verdicts=VERDICTS,
+            **values,
         )
     )
 

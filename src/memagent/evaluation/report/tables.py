@@ -20,7 +20,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
 def markdown(findings: Findings, title: str) -> str:
     """A page that begins with `MARK`."""
     parts = (_runs, _accuracy, _differences, _growth, _diagnoses, _wrong)
-    lines = [MARK, "", f"# {_plain(title)}", ""]
+    lines = [MARK, "", f"# {escaped(title)}", ""]
     for part in parts:
         lines += part(findings)
     return "\n".join(lines).rstrip() + "\n"
@@ -34,8 +34,8 @@ def _runs(findings: Findings) -> Iterator[str]:
         samples = header.get("samples", {})
         which = f"{samples.get('count')} of sha256 {str(samples.get('sha256'))[:12]}"
         row = (part.contender, part.run.folder.name, header.get("model"), which, header.get("attempts"), part.state)
-        rows.append([_plain(str(value)) for value in row])
-    yield from _table(heads, rows)
+        rows.append([escaped(str(value)) for value in row])
+    yield from table_lines(heads, rows)
 
 
 def _accuracy(findings: Findings) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _accuracy(findings: Findings) -> Iterator[str]:
     yield ""
     heads = ["task", "contender", *_lengths(summary)]
     rows = [
-        [_plain(task), _plain(one), *(_cell(summary.cells.get((task, length, one))) for length in summary.lengths)]
+        [escaped(task), escaped(one), *(_cell(summary.cells.get((task, length, one))) for length in summary.lengths)]
         for task in summary.tasks
         for one in summary.contenders
     ]
@@ -52,13 +52,13 @@ def _accuracy(findings: Findings) -> Iterator[str]:
         for one in summary.contenders:
             means = (summary.means.get((length, one)) for length in summary.lengths)
             cells = [f"{percent(mean[0])} ({_tasks(mean[1])})" if mean else "" for mean in means]
-            rows.append(["**mean over tasks**", _plain(one), *cells])
-    yield from _table(heads, rows)
+            rows.append(["**mean over tasks**", escaped(one), *cells])
+    yield from table_lines(heads, rows)
     if len(summary.tasks) > 1 and summary.partly_compared:
         yield "Means are over the tasks that all contenders with readings of a length have read. Where these are not all:"
         yield ""
         for length, tasks in summary.partly_compared.items():
-            named = ", ".join(map(_plain, tasks)) if tasks else "none that all have read"
+            named = ", ".join(map(escaped, tasks)) if tasks else "none that all have read"
             yield f"- {_length(length, summary)}: {named}"
         yield ""
 
@@ -86,7 +86,7 @@ def _differences(findings: Findings) -> Iterator[str]:
     summary = findings.summary
     if not summary.differences:
         return
-    first = _plain(summary.contenders[0])
+    first = escaped(summary.contenders[0])
     yield f"Difference to *{first}* in points, over common samples (95 % bootstrap interval; samples)."
     yield ""
     rows = []
@@ -95,8 +95,8 @@ def _differences(findings: Findings) -> Iterator[str]:
             found = [summary.differences.get((task, length, one)) for length in summary.lengths]
             if any(found):
                 cells = [f"{signed(d.mean)} ({signed_interval(d.interval)}; {d.n:,})" if d else "" for d in found]
-                rows.append([_plain(task), _plain(one), *cells])
-    yield from _table(["task", "contender", *_lengths(summary)], rows)
+                rows.append([escaped(task), escaped(one), *cells])
+    yield from table_lines(["task", "contender", *_lengths(summary)], rows)
 
 
 def _growth(findings: Findings) -> Iterator[str]:
@@ -119,8 +119,8 @@ def _growth(findings: Findings) -> Iterator[str]:
         growth = findings.summary.growth[one]
         seconds, through = _line(growth.seconds, 1e6), _line(growth.tokens, 1)
         counts = (f"{growth.seconds.n:,}", f"{growth.times:,}") if growth.seconds else ("", "")
-        rows.append([_plain(one), *seconds, *through, *counts])
-    yield from _table(heads, rows)
+        rows.append([escaped(one), *seconds, *through, *counts])
+    yield from table_lines(heads, rows)
 
 
 def _line(line: Line | None, unit: float) -> tuple[str, str]:
@@ -142,14 +142,14 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
         step = f"{percent(kept.p, 2)} ({percent(kept.interval.low, 2)}–{percent(kept.interval.high, 2)})" if kept else ""
         rows.append(
             [
-                _plain(one),
+                escaped(one),
                 *(f"{tally.facts:,}", percent(tally.coverage), str(tally.missed), str(tally.cut), str(tally.drifted)),
                 *(step, f"{kept.steps:,}" if kept else ""),
                 f"{percent(kept.far)} ({percents(kept.far_interval)})" if kept else "",
                 *(str(tally.overflow), str(tally.full), str(tally.empty), str(tally.unchanged), percent(tally.filler)),
             ]
         )
-    yield from _table(names, rows)
+    yield from table_lines(names, rows)
 
 
 def _wrong(findings: Findings) -> Iterator[str]:
@@ -158,11 +158,11 @@ def _wrong(findings: Findings) -> Iterator[str]:
     rows = []
     for one in findings.contenders:
         wrong = findings.tallies[one].wrong
-        rows.append([_plain(one), *(str(wrong[verdict]) for verdict in VERDICTS), str(wrong.total())])
-    yield from _table(["contender", *VERDICTS.values(), "together"], rows)
+        rows.append([escaped(one), *(str(wrong[verdict]) for verdict in VERDICTS), str(wrong.total())])
+    yield from table_lines(["contender", *VERDICTS.values(), "together"], rows)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for row in rows:
@@ -170,6 +170,6 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     yield ""
 
 
-def _plain(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that is not ours, on one line, without what Markdown would act on."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from markupsafe import Markup
@@ -15,34 +12,25 @@ from markupsafe import Markup
 from memagent.errors import ConfigError
 from memagent.evaluation.report.charts import key
 from memagent.evaluation.report.curves import SMOOTHED, WINDOW, main_values, markdown, progress, sections
-from memagent.evaluation.report.page import GENERATOR, _environment
+from memagent.evaluation.report.page import GENERATOR, rendered
 from memagent.evaluation.report.training import NoMetricsError, TrainingRun, last_change, read_training_runs
-from memagent.evaluation.report.write import _check_replaceable
+from memagent.evaluation.report.write import check_replaceable
 from memagent.tasks.files import atomic_file
-
-_HERE = Path(__file__).parent
 
 
 def training_page(runs: Sequence[TrainingRun], title: str) -> str:
     """One HTML file that needs no other, and asks for none. The same runs give the same bytes."""
-    script = "".join((_HERE / name).read_text(encoding="utf-8") for name in ("script.js", "reload.js"))
-    return (
-        _environment()
-        .get_template("training.html.j2")
-        .render(
-            title=title,
-            version=version("memagent"),
-            style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            runs=runs,
-            keys=[Markup(key(place)) for place in range(len(runs))],
-            rows=main_values(runs),
-            sections=sections(runs),
-            progress=progress,
-            SMOOTHED=SMOOTHED,
-            WINDOW=WINDOW,
-        )
+    return rendered(
+        "training.html.j2",
+        title,
+        scripts=("script.js", "reload.js"),
+        runs=runs,
+        keys=[Markup(key(place)) for place in range(len(runs))],
+        rows=main_values(runs),
+        sections=sections(runs),
+        progress=progress,
+        SMOOTHED=SMOOTHED,
+        WINDOW=WINDOW,
     )
 
 
@@ -52,7 +40,7 @@ def write_training_report(
     """Writes the page, the table in Markdown, or both. Replaces a report that is there; ConfigError for any other file."""
     for path in (html, tables):
         if path is not None:
-            _check_replaceable(path)
+            check_replaceable(path)
     if html is not None:
         _write(html, training_page(runs, title))
     if tables is not None:
@@ -68,7 +56,7 @@ def watch_training(
     """
     if not 1 <= seconds < math.inf:
         raise ConfigError(f"the page cannot be written every {seconds:g} seconds: give 1 or more")
-    _check_replaceable(html)
+    check_replaceable(html)
     page, drawn, waiting = "", None, False
     try:
         while True:

@@ -32,7 +32,7 @@ def write_report(
     """
     for path in (html, tables):
         if path is not None:
-            _check_replaceable(path)
+            check_replaceable(path)
     if html is not None:
         text = html_page(findings, title, views(findings, readings, samples, files))
         with atomic_file(html) as file:
@@ -56,7 +56,7 @@ def views(findings: Findings, readings: int, samples: Sequence[str], files: Sequ
     return found
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: give the name of a file in it")
     if not path.exists():
