@@ -12,6 +12,7 @@ from memagent.training.tokenizer import save_tokenizer, train_tokenizer
 TEXT = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 60
 CONFIG = """
 seed = 3
+threads = 1
 tokenizer = "{folder}"
 books = ["{folder}/book.txt"]
 validation_books = ["{folder}/book.txt"]

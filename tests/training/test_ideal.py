@@ -19,7 +19,7 @@ from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Chain, Slots, Variables, answer_pieces, first_notes, memory_pieces, memory_text
-from memagent.training.readings import TaskRecipe, draw_sample, right_turns
+from memagent.training.readings import draw_sample, right_turns
 from memagent.training.tokenizer import load_tokenizer
 
 TOKENIZER = FileTokenizer(load_tokenizer(EMBEDDED), name="embedded")
@@ -127,8 +127,8 @@ def test_a_task_nobody_knows_how_to_read_is_refused() -> None:
 
 
 def test_an_option_that_is_a_list_is_drawn_from() -> None:
-    recipe = TaskRecipe(task="vt", tokens=(400, 400), chunk=(100, 100), options={"hops": [1, 3], "chains": 1})
-    drawn = {draw_sample(generator(0, "x", n), recipe, MATERIALS, 400).meta["hops"] for n in range(20)}
+    options = {"hops": [1, 3], "chains": 1}
+    drawn = {draw_sample(generator(0, "x", n), "vt", options, MATERIALS, 400).meta["hops"] for n in range(20)}
     assert drawn == {1, 3}
 
 

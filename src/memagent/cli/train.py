@@ -12,7 +12,7 @@ from memagent.cli.console import boundary, err, plain
 from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
 if TYPE_CHECKING:
-    from memagent.training.config import Part
+    from memagent.training.fields import Part
 
 Config = TypeVar("Config", bound="Part")
 

@@ -5,25 +5,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from tomlkit.exceptions import TOMLKitError
 
 from memagent.errors import ConfigError
-from memagent.training.data import Mixture
+from memagent.training.fields import Count, Part, Positive, Share, Weight
 from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
 
 PRESETS = Path(__file__).parent / "presets"
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LoraConfig(Part):
@@ -115,68 +108,46 @@ class Schedule(Part):
         return self.rate * max(self.final, min(1.0, left))
 
 
-class MixtureConfig(Part):
-    """One kind of exercise; the fields are those of `updates.Recipe`. `weight` is a list of [progress, weight]."""
+class Mixture(Recipe):
+    """One kind of exercise, and how often it is used."""
 
     name: str
-    weight: list[tuple[Share, Annotated[float, Field(ge=0)]]] = Field(min_length=1)
-    tokens: Range
-    asked: Range = (1, 8)
-    stated: Share = 0.4
-    quiet: Share = 0.1
-    fresh: Share = 0.1
-    kept: Share = 0.4
-    distractors: Range = (0, 3)
-    related: Share = 0.3
-    answer: Share = 0.0
-    echo: Share = 0.0
-
-    def mixture(self) -> Mixture:
-        """The values the data code works with."""
-        values = self.model_dump(exclude={"name", "weight"})
-        return Mixture(name=self.name, recipe=Recipe(**values), weight=tuple(self.weight))
+    weight: Weight
 
 
-class TaskConfig(Part):
-    """Turns of perfect readings of a task's samples; the fields are those of `readings.TaskRecipe`."""
+class ReadingMixture(TaskRecipe):
+    """Turns of perfect readings of a task's samples, and how often they are used."""
 
     name: str
-    task: str
-    weight: list[tuple[Share, Annotated[float, Field(ge=0)]]] = Field(min_length=1)
-    tokens: Range
-    chunk: Range
-    quiet: Share = 1.0
-    answer: Share = 0.05
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    def mixture(self) -> Mixture:
-        """The values the data code works with."""
-        values = self.model_dump(exclude={"name", "weight"})
-        return Mixture(name=self.name, recipe=TaskRecipe(**values), weight=tuple(self.weight))
+    weight: Weight
 
 
-class SftConfig(Part):
-    """A whole run. Paths are relative to the working directory; `start` is "embedded" or the folder of a model, `profile`
-    a name or a file."""
+class RunConfig(Part):
+    """What every run has. Paths are relative to the working directory. `threads`: of torch, 0 for as many as it chooses."""
 
     seed: int = 0
+    threads: Count = 0
+    save_every: Positive = 100
+    policy: PolicyConfig = PolicyConfig()
+    log: LogConfig = LogConfig()
+
+
+class SftConfig(RunConfig):
+    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file."""
+
     start: str | None = None
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
     profile: str
-    log_every: int = Field(20, ge=1)
-    validate_every: int = Field(500, ge=1)
-    validation_batches: int = Field(2, ge=1)
-    save_every: int = Field(200, ge=1)
-    threads: int = Field(1, ge=1)
-    policy: PolicyConfig = PolicyConfig()
-    log: LogConfig = LogConfig()
+    log_every: Positive = 20
+    validate_every: Positive = 500
+    validation_batches: Positive = 2
     budgets: BudgetsConfig = BudgetsConfig()
     model: ModelShape | None = None
     schedule: Schedule
-    mixture: list[MixtureConfig] = []
-    reading: list[TaskConfig] = []
+    mixture: list[Mixture] = Field(default=[])
+    reading: list[ReadingMixture] = Field(default=[])
 
     @model_validator(mode="after")
     def _check(self) -> SftConfig:

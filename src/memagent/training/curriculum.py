@@ -13,8 +13,8 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Sample, generator
 from memagent.tasks.task import Materials
 from memagent.tasks.words import shipped_words
-from memagent.training.data import weight_at
-from memagent.training.readings import TaskRecipe, draw_sample
+from memagent.training.fields import weight_at
+from memagent.training.readings import draw_sample
 from memagent.training.rl_config import TaskMix
 
 
@@ -42,10 +42,8 @@ class Curriculum:
                 sample = samples.load(rng.choice(samples.entries).id)
             else:
                 assert part.task is not None
-                assert part.tokens is not None
                 assert self._materials is not None
-                recipe = TaskRecipe(task=part.task, tokens=part.tokens, chunk=(1, 1), options=part.options)
-                sample = draw_sample(rng, recipe, self._materials, rng.randint(*part.tokens))
+                sample = draw_sample(rng, part.task, part.options, self._materials, rng.randint(*part.tokens))
             drawn.append((part.name, replace(sample, id=f"{part.name}-{step}-{attempt}-{number}")))
         return drawn
 

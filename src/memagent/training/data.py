@@ -17,8 +17,10 @@ from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.samples import generator
 from memagent.tasks.task import Materials
 from memagent.tasks.words import Split, shipped_words
+from memagent.training.config import Mixture, ReadingMixture
+from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
-from memagent.training.readings import TaskRecipe, draw_sample, right_turns
+from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.updates import Recipe, answer_prompt, draw_exercise, plant_all, prompt_parts
 
@@ -116,36 +118,22 @@ def cut(tokenizer: Tokenizer, rng: random.Random, text: str, tokens: int) -> tup
     return start, end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """A recipe and how often it is used: `weight` is piecewise linear over progress, as (progress, weight) points."""
-
-    name: str
-    recipe: Recipe | TaskRecipe
-    weight: tuple[tuple[float, float], ...]
-
-
-def weight_at(points: Sequence[tuple[float, float]], progress: float) -> float:
-    """The weight at `progress` in [0, 1], piecewise linear between (progress, weight) points and flat outside them."""
-    before = points[0]
-    for point in points:
-        if point[0] >= progress:
-            span = point[0] - before[0]
-            share = (progress - before[0]) / span if span > 0 else 1.0
-            return before[1] + share * (point[1] - before[1])
-        before = point
-    return before[1]
-
-
 def step_batches(
-    source: Source, mixtures: Sequence[Mixture], *, seed: int, step: int, steps: int, batches: int, batch_tokens: int
+    source: Source,
+    mixtures: Sequence[Mixture | ReadingMixture],
+    *,
+    seed: int,
+    step: int,
+    steps: int,
+    batches: int,
+    batch_tokens: int,
 ) -> list[tuple[str, Batch]]:
     """The batches of one step, each of one mixture and one length: (mixture name, batch)."""
     rng = generator(seed, "train", step)
     weights = [weight_at(mixture.weight, step / steps) for mixture in mixtures]
     made = []
     for mixture in rng.choices(mixtures, weights=weights, k=batches):
-        made.append((mixture.name, mixture_batch(source, rng, mixture.recipe, batch_tokens)))
+        made.append((mixture.name, mixture_batch(source, rng, mixture, batch_tokens)))
     return made
 
 
@@ -163,14 +151,18 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     size = rng.randint(*recipe.chunk)
     answers = rng.random() < recipe.answer
     count = max(1, batch_tokens // (_BESIDE if answers else size + _BESIDE))
+
+    def chosen(turn: RightTurn) -> bool:
+        if answers or turn.what in ("answer", "lost"):
+            return answers and turn.what == "answer"
+        return turn.what == "find" or rng.random() < recipe.quiet
+
     rows: list[Row] = []
     while len(rows) < count:
         tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
-        sample = draw_sample(rng, recipe, source.materials, tokens)
-        for turn in right_turns(source.profile, source.materials.tokenizer, sample, size):
-            chosen = turn.what == "find" or (turn.what != "answer" and rng.random() < recipe.quiet)
-            if turn.what != "lost" and (turn.what == "answer" if answers else chosen):
-                rows.append(source.row(source.prompt(turn.prompt), turn.reply))
+        sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
+        turns = right_turns(source.profile, source.materials.tokenizer, sample, size)
+        rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]
     return rows[:count]
 
 

@@ -6,17 +6,21 @@ As long as every reply so far was right, the next prompt is known; so all turns 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from pydantic import Field
 
 from memagent.core.chunking import chunk
 from memagent.core.prompts import Profile
 from memagent.core.types import Tokenizer
 from memagent.errors import TaskError
+from memagent.scoring import SCORERS
 from memagent.tasks.catalog import find
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
+from memagent.training.fields import Part, Range, Share
 from memagent.training.ideal import Piece, answer_pieces, first_notes, memory_pieces, visible
 from memagent.training.updates import Exercise, answer_prompt, prompt_parts
 
@@ -26,8 +30,7 @@ _TRIES = 8
 What: TypeAlias = Literal["wait", "find", "keep", "answer", "lost"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRecipe:
+class TaskRecipe(Part):
     """How to draw a sample of a task. Ranges are inclusive.
 
     task     name in the catalogue; `options` are its options, where a list means "one of these, at random"
@@ -38,11 +41,11 @@ class TaskRecipe:
     """
 
     task: str
-    tokens: tuple[int, int]
-    chunk: tuple[int, int]
-    quiet: float = 1.0
-    answer: float = 0.05
-    options: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Range
+    chunk: Range
+    quiet: Share = 1.0
+    answer: Share = 0.05
+    options: dict[str, Any] = Field(default={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,14 @@ class RightTurn:
     reply: list[Piece]
 
 
-def draw_sample(rng: random.Random, recipe: TaskRecipe, materials: Materials, tokens: int) -> Sample:
-    """A sample of the recipe's task with a document of `tokens` tokens.
+def draw_sample(rng: random.Random, name: str, options: Mapping[str, Any], materials: Materials, tokens: int) -> Sample:
+    """A sample of a task with a document of `tokens` tokens. An option that is a list means "one of these, at random".
 
     Facts that do not fit into a short document are drawn again. Raises TaskError if none of several draws fits.
     """
-    task, tries = find(recipe.task), _TRIES
+    task, tries = find(name), _TRIES
     while True:
-        given = {name: rng.choice(value) if isinstance(value, list) else value for name, value in recipe.options.items()}
+        given = {name: rng.choice(value) if isinstance(value, list) else value for name, value in options.items()}
         request = Request(tokens=tokens, seed=rng.getrandbits(62), index=0)
         try:
             return task.sample(materials, request, task.options(given))
@@ -81,10 +84,6 @@ def right_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_to
         what: What = "find" if notes != before else "keep" if any(values for _, values in notes.lines) else "wait"
         turns.append(RightTurn(what, head + document[place.start : place.end] + tail, memory_pieces(notes)))
     prompt = answer_prompt(profile, Exercise(question=sample.question, notes=notes, first=False))
-    last: What = "answer" if complete(sample, notes.answer) else "lost"
+    right = SCORERS["all_required"](", ".join(notes.answer), sample.answers, sample.mode) == 1
+    last: What = "answer" if right else "lost"
     return [*turns, RightTurn(last, prompt, answer_pieces(notes))]
-
-
-def complete(sample: Sample, answer: Sequence[str]) -> bool:
-    """Whether the answer is one that scores 1."""
-    return set(sample.answers) <= set(answer) if sample.mode == "all" else answer[0] in sample.answers

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from memagent.core.outcomes import Rules
-from memagent.scoring import SCORERS
-from memagent.training.config import LogConfig, Part, PolicyConfig, Range, Share
+from memagent.training.config import RunConfig
 from memagent.training.credit import Aggregate, Credit, Normalise
+from memagent.training.fields import Count, Part, Positive, Range, Scorer, Share, Weight
 from memagent.training.loss import Objective
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 class RolloutConfig(Part):
@@ -32,7 +31,7 @@ class RolloutConfig(Part):
     chunk_tokens: Positive | None = None
     memory_tokens: Positive | None = None
     answer_tokens: Positive | None = None
-    reasoning_tokens: Annotated[int, Field(ge=0)] | None = None
+    reasoning_tokens: Count | None = None
 
 
 class AlgorithmConfig(Part):
@@ -46,7 +45,7 @@ class AlgorithmConfig(Part):
     dual_clip     c of the dual clip, 0 for none; kl: β of the k3 penalty; entropy: weight of an entropy bonus
     """
 
-    reward: str = "strict"
+    reward: Scorer = "strict"
     credit: Credit = "all"
     normalise: Normalise = "none"
     aggregate: Aggregate = "token"
@@ -56,13 +55,6 @@ class AlgorithmConfig(Part):
     kl: float = Field(1e-3, ge=0)
     entropy: float = Field(0.0, ge=0)
     old_logprobs: Literal["sampled", "recomputed"] = "sampled"
-
-    @field_validator("reward")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in SCORERS:
-            raise ValueError(f"no scorer {value!r}; known: {', '.join(SCORERS)}")
-        return value
 
     @field_validator("dual_clip")
     @classmethod
@@ -91,48 +83,44 @@ class UpdateConfig(Part):
     explode: float = Field(1e4, gt=0)
 
 
-class TaskMix(Part):
-    """Documents to train on: a task of the catalogue, made on the fly, or samples of a `file`.
-
-    `weight` is a list of [progress, weight]: a curriculum. `tokens`, the length of documents, and `options` are for tasks
-    that are made; an option that is a list means "one of these, at random".
-    """
+class Documents(Part):
+    """Samples of a `task` of the catalogue, made on the fly with its `options`, or of a `file`. `tokens`, the length of
+    documents, is for those that are made."""
 
     name: str
     task: str | None = None
     file: Path | None = None
-    weight: list[tuple[Share, Annotated[float, Field(ge=0)]]] = Field(default=[(0.0, 1.0)], min_length=1)
-    tokens: Range | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    tokens: Sequence[int] = ()
+    options: dict[str, Any] = Field(default={})
 
     @model_validator(mode="after")
-    def _check(self) -> TaskMix:
+    def _one_source(self) -> Self:
         if (self.task is None) == (self.file is None):
             raise ValueError("give either `task`, the name of a task, or `file`, a sample file")
-        if (self.task is None) != (self.tokens is None):
+        if (self.task is None) == bool(self.tokens):
             raise ValueError("`tokens` is the length of documents that are made: it goes with `task`, not with `file`")
-        if self.tokens is not None and not 0 < self.tokens[0] <= self.tokens[1]:
+        return self
+
+
+class TaskMix(Documents):
+    """Documents to train on, and how often; `tokens` is [shortest, longest]. An option that is a list means "one of these,
+    at random"."""
+
+    tokens: Range | tuple[()] = ()
+    weight: Weight = Field(default=[(0.0, 1.0)])
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.tokens and not 0 < self.tokens[0] <= self.tokens[1]:
             raise ValueError(f"`tokens` is [shortest, longest], not {list(self.tokens)}")
         return self
 
 
-class ValidationTask(Part):
+class ValidationTask(Documents):
     """What is read on validation: `samples` documents of a task at each length, or a sample file."""
 
-    name: str
-    task: str | None = None
-    file: Path | None = None
-    tokens: list[Positive] = Field(default=[])
+    tokens: tuple[Positive, ...] = ()
     samples: Positive = 64
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _check(self) -> ValidationTask:
-        if (self.task is None) == (self.file is None):
-            raise ValueError("give either `task`, the name of a task, or `file`, a sample file")
-        if (self.task is None) == bool(self.tokens):
-            raise ValueError("`tokens` are the lengths of documents that are made: they go with `task`, not with `file`")
-        return self
 
 
 class ValidationConfig(Part):
@@ -143,7 +131,7 @@ class ValidationConfig(Part):
     seed: int = 1_000_003
     batch: Positive = 64
     patience: int = Field(0, ge=0)
-    score: str = "strict"
+    score: Scorer = "strict"
     task: list[ValidationTask] = Field(default=[])
 
     @field_validator("task")
@@ -155,22 +143,18 @@ class ValidationConfig(Part):
         return value
 
 
-class RlConfig(Part):
-    """A whole run. Paths are relative to the working directory; `start` is a Hugging Face folder, or "embedded"."""
+class RlConfig(RunConfig):
+    """A run of reinforcement learning. `start` is "embedded" or the folder of a model."""
 
-    seed: int = 0
     start: str
     steps: Positive
     save_every: Positive = 10
-    threads: Annotated[int, Field(ge=0)] = 0
     books: list[Path] = Field(default=[])
-    policy: PolicyConfig = PolicyConfig()
     rollout: RolloutConfig = RolloutConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     update: UpdateConfig = UpdateConfig()
     task: list[TaskMix] = Field(min_length=1)
     validation: ValidationConfig = ValidationConfig()
-    log: LogConfig = LogConfig()
 
     @model_validator(mode="after")
     def _check(self) -> RlConfig:

@@ -25,8 +25,8 @@ from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
 from memagent.training.checkpoints import Checkpoints
-from memagent.training.config import SftConfig
-from memagent.training.data import Mixture, Source, mixture_batch, open_source, step_batches
+from memagent.training.config import Mixture, ReadingMixture, SftConfig
+from memagent.training.data import Source, mixture_batch, open_source, step_batches
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
 from memagent.training.model import new_model
@@ -43,10 +43,7 @@ class Trainer:
         plan = config.schedule
         self.policy = Policy(start, config.policy)
         self.source = open_source(self.policy.tokenizer, config.books, load_profile(config.profile), "train")
-        self.mixtures: list[Mixture] = [
-            *(part.mixture() for part in config.mixture),
-            *(part.mixture() for part in config.reading),
-        ]
+        self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
         # The weights that are kept are an average over the last steps: the noise of single steps is not in it.
         self.average: Any = copy.deepcopy(self.policy.causal) if plan.average else self.policy.causal
         self.optimizer = Optimizers(self.policy.causal, plan)
@@ -139,7 +136,7 @@ def validate(trainer: Trainer, source: Source) -> dict[str, dict[str, float]]:
         tally = Tally()
         for index in range(trainer.config.validation_batches):
             rng = generator(trainer.config.seed, "validation", 1000 * number + index)
-            batch = mixture_batch(source, rng, mixture.recipe, trainer.config.schedule.batch_tokens)
+            batch = mixture_batch(source, rng, mixture, trainer.config.schedule.batch_tokens)
             tally += batch_loss(trainer.policy, batch, trainer.average)[1]
         result[mixture.name] = tally.summary()
     mean = sum(values["row"] for values in result.values()) / len(result)
@@ -150,7 +147,8 @@ def run(
     config: SftConfig, out: Path, *, resume: bool, stop_after: int | None = None, console: Console | None = None
 ) -> Trainer:
     """Trains to the end of the schedule, or `stop_after` steps. Raises TrainingError."""
-    torch.set_num_threads(config.threads)
+    if config.threads:
+        torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     start = model_folder(config.start) if config.start is not None else new_model(config, out / "start")
     trainer, checkpoints = Trainer(config, start), Checkpoints(out)

@@ -17,6 +17,7 @@ from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_val
 from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
+from memagent.training.fields import Part, Range, Share
 from memagent.training.ideal import Notes, Slots, memory_text
 
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
@@ -24,8 +25,7 @@ _STATEMENTS = (*STATEMENTS, *[text for text in STATEMENTS if text.index("{value}
 Statement: TypeAlias = tuple[str, str, str]  # sentence, key, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(Part):
     """How to draw one exercise. Ranges are inclusive; shares are probabilities.
 
     tokens       length of the whole row, about
@@ -38,16 +38,16 @@ class Recipe:
     echo         share of rows that are random tokens to be repeated: copying, and nothing else
     """
 
-    tokens: tuple[int, int]
-    asked: tuple[int, int] = (1, 8)
-    stated: float = 0.4
-    quiet: float = 0.1
-    fresh: float = 0.1
-    kept: float = 0.4
-    distractors: tuple[int, int] = (0, 3)
-    related: float = 0.3
-    answer: float = 0.0
-    echo: float = 0.0
+    tokens: Range
+    asked: Range = (1, 8)
+    stated: Share = 0.4
+    quiet: Share = 0.1
+    fresh: Share = 0.1
+    kept: Share = 0.4
+    distractors: Range = (0, 3)
+    related: Share = 0.3
+    answer: Share = 0.0
+    echo: Share = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from memagent.core import Tokenizer
-from memagent.errors import TrainingError
 from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.runner import Evaluation, evaluate
 from memagent.evaluation.runs import Run
 from memagent.models.open import OpenModel
-from memagent.scoring import SCORERS
 from memagent.settings import Settings
 from memagent.tasks.files import SampleFile
 from memagent.tasks.synthesis import Recipe, write_samples
@@ -26,8 +24,6 @@ class Validation:
     """The held-out samples of a run, in RUN/validation/NAME.jsonl; each validation is an evaluation run beside them."""
 
     def __init__(self, config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> None:
-        if config.score not in SCORERS:
-            raise TrainingError(f"validation.score: no scorer {config.score!r}; known: {', '.join(SCORERS)}")
         self._config, self._folder = config, folder
         self._files: dict[str, SampleFile] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +32,7 @@ class Validation:
             if part.task is not None:
                 recipe = Recipe(
                     tasks=(part.task,),
-                    tokens=tuple(part.tokens),
+                    tokens=part.tokens,
                     samples=part.samples,
                     tokenizer=lambda: tokenizer,
                     seed=config.seed,
