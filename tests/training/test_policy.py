@@ -182,7 +182,8 @@ def test_what_is_saved_opens_in_transformers_and_scores_as_the_policy(
     again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert again.get_vocab() == policy.tokenizer.get_vocab()
     assert again.chat_template == policy.tokenizer.chat_template
-    assert (tmp_path / "saved" / "memagent.toml").read_bytes() == (folders[kind] / "memagent.toml").read_bytes()
+    for name in ("tokenizer.json", "tokenizer_config.json", "memagent.toml"):
+        assert (tmp_path / "saved" / name).read_bytes() == (folders[kind] / name).read_bytes()
     assert "memagent_rows" not in (tmp_path / "saved" / "config.json").read_text(encoding="utf-8")
 
 

@@ -24,7 +24,12 @@ from memagent.training.config import LoraConfig, PolicyConfig
 from memagent.training.model import load_model, reach, reply_hidden
 from memagent.training.rows import Batch
 
-_READING = "memagent.toml"  # beside what transformers writes: how to read with the model
+# What goes with the weights as it is: the tokenizer's files, which other versions of transformers might not read if this one
+# wrote them anew, and how to read with the model.
+_BESIDE = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
+    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json", "memagent.toml"),
+)
 
 
 class Policy:
@@ -35,12 +40,12 @@ class Policy:
     """
 
     def __init__(self, folder: Path, config: PolicyConfig, *, reference: bool = False, temperature: float = 1.0) -> None:
-        self.folder = folder
         self._temperature = temperature
         device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
         self.device = torch.device(device)
         self.bf16 = config.bf16
         self.tokenizer: Any = _tokenizer(folder)
+        self._beside = {name: (folder / name).read_bytes() for name in _BESIDE if (folder / name).is_file()}
         causal: Any = load_model(folder)
         self.causal: Any = causal.to(self.device, getattr(torch, config.dtype)).eval()
         self.adapter: Any = None
@@ -133,7 +138,7 @@ class Policy:
                 value.copy_(state[name])
 
     def save(self, folder: Path, model: Any = None) -> None:
-        """Writes a folder that transformers opens: adapters are merged into the weights, the tokenizer goes with them.
+        """Writes a folder that transformers opens: adapters merged into the weights, the tokenizer's files as they were.
 
         `model`: other weights of the same shape.
         """
@@ -143,9 +148,8 @@ class Policy:
             model = copy.deepcopy(self.adapter).merge_and_unload()
         with quiet():
             model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
-        if (self.folder / _READING).is_file():
-            (folder / _READING).write_bytes((self.folder / _READING).read_bytes())
+        for name, content in self._beside.items():
+            (folder / name).write_bytes(content)
 
 
 def _tokenizer(folder: Path) -> Any:
