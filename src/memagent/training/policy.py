@@ -24,8 +24,8 @@ from memagent.training.config import LoraConfig, PolicyConfig
 from memagent.training.model import load_model, reach, reply_hidden
 from memagent.training.rows import Batch
 
-# What goes with the weights as it is: the tokenizer's files, which other versions of transformers might not read if this one
-# wrote them anew, and how to read with the model.
+# What goes with the weights as it is: the tokenizer's files, which another version of transformers might not read if this
+# one wrote them anew, and how to read with the model.
 _BESIDE = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json", "memagent.toml"),
