@@ -46,6 +46,7 @@ kl = 1e-3
 [update]
 updates = 2
 rate = 1e-4
+average = 0.5
 
 [validation]
 every = 2

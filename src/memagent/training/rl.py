@@ -21,6 +21,7 @@ from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.settings import Settings, make_settings
 from memagent.tasks.samples import generator
+from memagent.training.average import Average
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
 from memagent.training.curriculum import Curriculum
@@ -65,6 +66,7 @@ class Trainer:
         self.tokenizer = self.opened(0).engine.tokenizer
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
+        self.average = Average(self.policy.parameters(), config.update.average)
         self.step = 0
         self.best = -1.0
         self.waited = 0
@@ -129,19 +131,28 @@ class Trainer:
             rows = expand(trajectories[start:end], credit[start:end], algorithm.credit)
             minis.append(weigh(merge(rows), algorithm.aggregate))
         old = [self.updater.recompute(rows) if algorithm.old_logprobs == "recomputed" else None for rows in minis]
-        rate = self.updater.rate(self.step)
-        return [self.updater.step(rows, rate, known) for rows, known in zip(minis, old, strict=True)]
+        rate, steps = self.updater.rate(self.step), []
+        for rows, known in zip(minis, old, strict=True):
+            steps.append(self.updater.step(rows, rate, known))
+            self.average.follow()
+        return steps
 
     def validate(self) -> dict[str, dict[str, float]]:
-        """Greedy readings of the held-out samples with the policy as it is."""
+        """Greedy readings of the held-out samples with the weights that are kept."""
         opened = self.opened(self.step)
-        with self.policy.computing():
+        with self.policy.computing(), self.average.in_place():
             return self.validation.run(self.step, opened, self.settings(opened, 0.0))
+
+    def save(self, folder: Path) -> None:
+        """Writes the weights that are kept as a model folder."""
+        with self.average.in_place():
+            self.policy.save(folder)
 
     def state(self) -> dict[str, Any]:
         """Everything that a batch changes."""
         return {
             "parameters": self.policy.state(),
+            "average": self.average.state(),
             "optimizer": self.updater.optimizer.state_dict(),
             "step": self.step,
             "best": self.best,
@@ -151,6 +162,7 @@ class Trainer:
     def restore(self, state: dict[str, Any]) -> None:
         """Undoes a stop. Raises TrainingError if the checkpoint is another configuration's."""
         self.policy.restore(state["parameters"])
+        self.average.restore(state["average"])
         self.updater.optimizer.load_state_dict(state["optimizer"])
         self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
 
@@ -178,12 +190,12 @@ def run(
     ) as log:
         if trainer.validation and not resumed:
             _validated(trainer, log)
-            checkpoints.save(0, trainer.policy.save, trainer.state(), best=True)
+            checkpoints.save(0, trainer.save, trainer.state(), best=True)
         while trainer.step < last and not _exhausted(trainer):
             _one_batch(trainer, log)
             better = _validated(trainer, log) if _is_due(trainer, config.validation.every, last) else False
             if better or _is_due(trainer, config.save_every, last):
-                checkpoints.save(trainer.step, trainer.policy.save, trainer.state(), best=better)
+                checkpoints.save(trainer.step, trainer.save, trainer.state(), best=better)
     return trainer
 
 

@@ -71,7 +71,9 @@ class AlgorithmConfig(Part):
 
 class UpdateConfig(Part):
     """Optimisation. A batch is consumed in `updates` steps of AdamW; each in micro-batches of at most `batch_tokens`, whose
-    gradients add up. The rate rises over `warmup` batches, then stays. A gradient norm above `explode` stops the run."""
+    gradients add up. The rate rises over `warmup` batches, then stays. A gradient norm above `explode` stops the run.
+    `average` is the decay, per step, of the weight average that is validated and kept (0: none); sampling and updates go on
+    with the weights themselves."""
 
     updates: Positive = 4
     batch_tokens: int = Field(16_384, ge=64)
@@ -81,6 +83,7 @@ class UpdateConfig(Part):
     betas: tuple[Share, Share] = (0.9, 0.999)
     clip: float = Field(1.0, gt=0)
     explode: float = Field(1e4, gt=0)
+    average: Share = 0.0
 
 
 class Documents(Part):
