@@ -10,8 +10,9 @@ from memagent.driver import Transcript, read_batch
 from memagent.models.open import EMBEDDED, OpenModel, open_model
 from memagent.scoring import strict
 from memagent.settings import make_plan, make_settings
+from memagent.tasks.catalog import find
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.needle import TASKS
+from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
 from memagent.training.tokenizer import SPECIALS, load_tokenizer
@@ -53,10 +54,14 @@ def test_the_largest_turn_fits_the_window(opened: OpenModel) -> None:
     assert settings.profile.name == "compact"
 
 
-def test_it_finds_a_fact_in_a_book_it_has_never_seen(opened: OpenModel) -> None:
+# The least sum of ten scores; the card has what was measured over many more.
+LEAST = {"niah_single_2": 9, "niah_single_3": 9, "niah_multikey_3": 8, "niah_multivalue": 8, "vt": 8, "updates": 7}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_it_does_what_its_card_says_in_a_book_it_has_never_seen(opened: OpenModel, name: str) -> None:
     materials = Materials(tokenizer=opened.engine.tokenizer, haystack=Haystack.shipped(), words=shipped_words("eval"))
-    task = next(task for task in TASKS if task.name == "niah_single_2")
-    samples = [task.sample(materials, Request(tokens=4096, seed=77, index=index)) for index in range(10)]
+    samples = [draw(name, materials, index) for index in range(10)]
     settings = make_settings(opened, model="embedded")
     plans = [make_plan(sample.document, sample.question, settings, opened) for sample in samples]
     outcomes = read_batch(plans, opened.engine)
@@ -64,4 +69,9 @@ def test_it_finds_a_fact_in_a_book_it_has_never_seen(opened: OpenModel) -> None:
     assert len(done) == len(samples)
     assert all(len(outcome.records) >= 7 for outcome in done)
     right = [strict(outcome.answer, sample.answers, sample.mode) for outcome, sample in zip(done, samples, strict=True)]
-    assert sum(right) >= 9
+    assert sum(right) >= LEAST[name]
+
+
+def draw(name: str, materials: Materials, index: int) -> Sample:
+    task = find(name)
+    return task.sample(materials, Request(tokens=4096, seed=77, index=index), task.options({}))
