@@ -44,9 +44,8 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
         eos_token_id=3,
         tie_word_embeddings=True,
         use_cache=True,
-        conv_dim=shape.hidden,  # vLLM wants these two, transformers does not
-        block_dim=shape.hidden,
     )
+    config.update({"conv_dim": shape.hidden, "block_dim": shape.hidden})  # vLLM reads these two, transformers does not
     model = Lfm2ForCausalLM(config)
     initialize(model, shape, torch.Generator().manual_seed(seed))
     return model
