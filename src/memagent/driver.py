@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -172,15 +173,22 @@ async def arun(
     """As `run`, without blocking the event loop. Cancelling it stops the readings after the turns under way."""
     if engine.lockstep:
         return await _in_thread(plans, engine, states, observer, keep)
+    async with together() as group:
+        tasks = [
+            group.create_task(_result(aread(plan, engine, state=state, observer=observer, index=index, keep=keep)))
+            for index, (plan, state) in enumerate(zip(plans, states or [None] * len(plans), strict=True))
+        ]
+    return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def together() -> AsyncIterator[asyncio.TaskGroup]:
+    """A group of tasks. The first one that fails (a broken journal, a bug) stops the others; its error is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(_result(aread(plan, engine, state=state, observer=observer, index=index, keep=keep)))
-                for index, (plan, state) in enumerate(zip(plans, states or [None] * len(plans), strict=True))
-            ]
+            yield group
     except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # a broken journal, a bug: the first one stopped all the others
-    return [task.result() for task in tasks]
+        raise failures.exceptions[0] from None
 
 
 async def _result(reading: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:

@@ -14,12 +14,10 @@ def main() -> None:
         from memagent.cli.commands import run
 
         run()
-    except BaseException:
+    finally:
         # Whatever an interrupt became on its way here, and wherever it struck, it is an interrupt.
-        if not interrupts.received():
-            raise
-    if interrupts.received():
-        interrupts.leave()
+        if interrupts.received():
+            interrupts.leave()
 
 
 def __getattr__(name: str) -> Any:

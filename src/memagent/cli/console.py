@@ -35,20 +35,24 @@ def boundary() -> Iterator[list[str]]:
     Yields a list for the lines that say how to go on after an interrupt.
     """
     hints: list[str] = []
+    interrupted = False
     try:
         yield hints
     except BrokenPipeError:
         # Whoever read our output has gone: nothing is left to say, and Python must not try at exit.
         sys.stdout = None
         raise typer.Exit(1) from None
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or interrupts.received():
+    except KeyboardInterrupt:
+        interrupted = True
+    except MemagentError as error:
+        if not interrupts.received():
+            _say([f"[bold red]memagent:[/] {plain(str(error))}"])
+            raise typer.Exit(_code(error)) from error
+    finally:
+        # Libraries turn an interrupt into errors of their own, or swallow it.
+        if interrupted or interrupts.received():
             _say(["\ninterrupted", *map(plain, hints)])
             raise typer.Exit(INTERRUPTED) from None
-        if not isinstance(error, MemagentError):
-            raise
-        _say([f"[bold red]memagent:[/] {plain(str(error))}"])
-        raise typer.Exit(_code(error)) from error
 
 
 def escape_unencodable() -> None:

@@ -18,6 +18,7 @@ from rich.text import Text
 from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
 from memagent.errors import ConfigError
 from memagent.journal import Journal, ReadingRecord, TurnEntry
+from memagent.tasks.files import atomic_file
 
 app = typer.Typer(help="Look at, export or delete readings in the journal.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The reading, or the beginning of its id.")]
@@ -74,7 +75,10 @@ def export(
         if output is None:
             sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
         else:
-            _write_file(output, lines)
+            if not output.parent.is_dir():
+                raise ConfigError(f"{output} cannot be written: {output.parent} is no folder. Make it, or choose another")
+            with atomic_file(output) as file:
+                file.writelines(line + "\n" for line in lines)
 
 
 @app.command("delete")
@@ -89,23 +93,6 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
 
 def _encodable(line: str) -> str:
     return line if encodable(line) else json.dumps(json.loads(line), separators=(",", ":"))
-
-
-def _write_file(path: Path, lines: Iterable[str]) -> None:
-    """A file that appears whole or not at all."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: give the name of a file in it")
-    partial = path.with_name(path.name + ".partial")
-    try:
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.writelines(line + "\n" for line in lines)
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror or error}): give a file in another folder") from error
 
 
 def _print_turns(turns: Iterable[TurnEntry]) -> None:

@@ -52,14 +52,13 @@ def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: Bin
     codec = codec_name(encoding) if encoding is not None else None
     found, skipped = discover(paths)
     joiner = _Joiner()
-    try:
+    with ExitStack() as undo:
+        undo.callback(joiner.spool.close)
         for file in found:
             _add(joiner, file, stdin, codec, skipped)
         if not joiner.files:
             raise nothing_to_read(paths, skipped)
-    except BaseException:
-        joiner.spool.close()
-        raise
+        undo.pop_all()
     return Document(joiner.spool, joiner.files, skipped)
 
 

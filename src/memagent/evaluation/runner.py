@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from memagent.core import Span
-from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch
+from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch, together
 from memagent.errors import (
     ConfigError,
     ContextTooLongError,
@@ -180,12 +180,9 @@ class _Run:
 
     async def at_once(self, work: Iterator[tuple[Entry, int]], concurrency: int) -> None:
         """`concurrency` readings under way; when one ends, the next begins."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(concurrency):
-                    group.create_task(self._keep_reading(work))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        async with together() as group:
+            for _ in range(concurrency):
+                group.create_task(self._keep_reading(work))
 
     async def _keep_reading(self, work: Iterator[tuple[Entry, int]]) -> None:
         for entry, n in work:

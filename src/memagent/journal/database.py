@@ -94,16 +94,15 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     with explained(path):
         _create(path)
         db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(db.close)
             db.row_factory = sqlite3.Row
             _version(db, path)  # before anything that writes: a foreign file stays untouched
             _use_wal(db, path, wait)
             for pragma in _PRAGMAS:
                 db.execute(f"PRAGMA {pragma}")
             _migrate(db, path)
-        except BaseException:
-            db.close()
-            raise
+            undo.pop_all()
     return db
 
 
@@ -114,10 +113,9 @@ def transaction(db: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[Non
         db.execute(f"BEGIN {kind}")
         yield
         db.execute("COMMIT")
-    except BaseException:
+    finally:
         if db.in_transaction:  # SQLite has already rolled back after some errors, a full disk among them
             db.execute("ROLLBACK")
-        raise
 
 
 def _create(path: Path) -> None:
