@@ -47,6 +47,9 @@ def test_a_run_keeps_its_configuration_and_goes_on_with_it(
     kept = run / "config.toml"
     assert "# Two batches." in kept.read_text(encoding="utf-8")
     assert tomllib.loads(kept.read_text(encoding="utf-8"))["update"]["rate"] == 3e-5
+    before = kept.read_bytes()
+    assert memagent("train", "rl", "-o", run, "--resume", "--set", "start=/nowhere").code == 2
+    assert kept.read_bytes() == before  # a run that cannot begin changes nothing
     assert memagent("train", "rl", "-o", run, "--resume", "--set", "steps=2", "-q").code == 0
     after = tomllib.loads(kept.read_text(encoding="utf-8"))
     assert (after["steps"], after["update"]["rate"]) == (2, 3e-5)
@@ -73,7 +76,7 @@ def test_bad_input_is_one_line_and_begins_no_run(
     assert result.code == 2
     assert said in " ".join(result.err.split())
     assert "Traceback" not in result.err
-    assert not (run / "metrics.jsonl").exists()
+    assert not run.exists()
 
 
 def test_a_run_is_not_begun_again_by_mistake(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:

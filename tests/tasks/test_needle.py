@@ -128,6 +128,24 @@ def test_rivals_share_one_word_with_the_asked_key() -> None:
     assert shared.count(1) >= 4
 
 
+@pytest.mark.parametrize("task", ["niah_multikey_2", "niah_multikey_3"])
+def test_every_second_line_of_a_haystack_of_facts_is_a_rival(task: str) -> None:
+    def parts(text: str) -> list[list[str]]:
+        return [part.split("-") for part in re.findall(r"[\w-]+-[\w-]+|\d{7}", text)]
+
+    plain, rivals = sample(task), sample(task, rivals=True)
+    for one, share in ((plain, 0.0), (rivals, 0.5)):
+        asked, value = (text.split("-") for text in (one.facts[0].key, one.facts[0].value))
+        others = [parts(line) for line in str(one.document).splitlines()[:-1] if one.facts[0].text not in line]
+        near = [key for key, _ in others if any(a == b for a, b in zip(key, asked, strict=True))]
+        assert len(near) / len(others) == pytest.approx(share, abs=0.06)
+        assert asked not in [key for key, _ in others]
+        assert value not in [told for _, told in others]
+    if task == "niah_multikey_3":
+        shared = [told for _, told in others if any(a == b for a, b in zip(told, value, strict=True))]
+        assert len(shared) == len(near)
+
+
 def test_many_wordings() -> None:
     sentences = {
         re.sub(r"\d|[a-z]+-[a-z]+", "", sample("niah_single_2", index=i, wordings="many").facts[0].text) for i in range(40)

@@ -69,5 +69,5 @@ def test_a_restored_average_goes_on_as_one_that_was_never_stopped() -> None:
                 value.add_(0.5)
             average.follow()
     assert one.state() == two.state()
-    with pytest.raises(TrainingError, match=r"update\.average"):
+    with pytest.raises(TrainingError, match="`average`"):
         Average([weight], 0.0).restore(one.state())

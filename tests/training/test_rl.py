@@ -18,6 +18,7 @@ from memagent.errors import TrainingError
 from memagent.evaluation.runs import Run
 from memagent.models.open import open_model
 from memagent.training.config import load_config
+from memagent.training.model import load_model
 from memagent.training.rl import Batch, Trainer, run, summary
 from memagent.training.rl_config import RlConfig
 
@@ -174,6 +175,35 @@ def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path,
     resume = [*command[:5], *command[6:], "--resume"]  # without CONFIG: the run's own is used
     subprocess.run(resume, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert lines(tmp_path) == lines(whole)
+
+
+def test_what_is_validated_and_saved_is_the_average(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(config_file, RlConfig, ["update.average=0.5", "update.rate=1e-3", "update.warmup=0"])
+    trainer, seen = Trainer(config, tmp_path), []
+
+    def weights(of: Trainer) -> dict[str, torch.Tensor]:
+        return {name: value.clone() for name, value in of.policy.state().items()}
+
+    start = weights(trainer)
+    assert len(trainer.learn(trainer.sample())) == 2
+    now = weights(trainer)
+    with trainer.average.in_place():
+        kept = weights(trainer)
+    name = next(name for name in now if "conv" in name)
+    assert 0 < (kept[name] - start[name]).norm() < (now[name] - start[name]).norm()
+    monkeypatch.setattr(trainer.validation, "run", lambda *_: seen.append(weights(trainer)))
+    trainer.validate()
+    torch.testing.assert_close(seen, [kept])
+    trainer.save(tmp_path / "model")
+    saved = dict(load_model(tmp_path / "model").named_parameters())
+    torch.testing.assert_close({each: saved[each].data for each in kept}, kept)
+    torch.testing.assert_close(weights(trainer), now)
+    again = Trainer(config, tmp_path)
+    again.restore(trainer.state())
+    with again.average.in_place():
+        torch.testing.assert_close(weights(again), kept)
 
 
 def test_groups_without_signal_are_left_out_and_counted(config_file: Path, tmp_path: Path) -> None:

@@ -15,9 +15,13 @@ import pytest
 import torch
 
 from memagent.errors import TrainingError
+from memagent.training import sft
 from memagent.training.config import SftConfig
-from memagent.training.model import new_model
-from memagent.training.sft import Trainer, run
+from memagent.training.metrics import Tally
+from memagent.training.model import load_model, new_model
+from memagent.training.policy import Policy
+from memagent.training.rows import Batch
+from memagent.training.sft import Trainer, batch_loss, run, validate
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -70,6 +74,30 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SftConfig, start: Pat
         trainer.policy.causal.model.embed_tokens.weight.fill_(float("nan"))
     with pytest.raises(TrainingError, match="is nan at step 0"):
         trainer.train_step(trainer.make_step(0))
+
+
+def test_what_is_validated_and_saved_is_the_average(
+    config: SftConfig, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, seen = Trainer(config, start), []
+    for step in range(3):
+        trainer.train_step(trainer.make_step(step))
+    now = {name: value.clone() for name, value in trainer.policy.state().items()}
+    with trainer.average.in_place():
+        kept = {name: value.clone() for name, value in trainer.policy.state().items()}
+    assert any(not torch.equal(kept[name], now[name]) for name in now)
+
+    def loss(policy: Policy, batch: Batch) -> tuple[torch.Tensor, Tally]:
+        seen.append({name: value.clone() for name, value in policy.state().items()})
+        return batch_loss(policy, batch)
+
+    monkeypatch.setattr(sft, "batch_loss", loss)
+    validate(trainer, trainer.source)
+    torch.testing.assert_close(seen, [kept] * len(seen))
+    trainer.save(tmp_path / "model")
+    saved = dict(load_model(tmp_path / "model").named_parameters())
+    torch.testing.assert_close({name: saved[name].data for name in kept}, kept)
+    torch.testing.assert_close(trainer.policy.state(), now)
 
 
 def test_a_checkpoint_of_another_model_is_refused(config: SftConfig, start: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="Part")
 
+_RESUME = "the run can go on: memagent train {} -o {} --resume"
+
 app = typer.Typer(help="Train a model to keep what matters in its memory.", no_args_is_help=True)
 
 Source = Annotated[
@@ -48,8 +50,10 @@ def sft(
         from memagent.training.config import SftConfig
         from memagent.training.sft import run
 
-        loaded = _begin("sft", SftConfig, config, output, changes, resume, hints)
-        run(loaded, output, resume=resume, stop_after=stop_after, console=None if quiet else err)
+        loaded, source = _configured(SftConfig, config, output, changes, resume)
+        hints.append(_RESUME.format("sft", output))
+        console = None if quiet else err
+        run(loaded, output, resume=resume, stop_after=stop_after, console=console, source=source)
         _done(output)
 
 
@@ -68,8 +72,10 @@ def rl(
         from memagent.training.rl import run
         from memagent.training.rl_config import RlConfig
 
-        loaded = _begin("rl", RlConfig, config, output, changes, resume, hints)
-        run(loaded, output, resume=resume, stop_after=stop_after, console=None if quiet else err)
+        loaded, source = _configured(RlConfig, config, output, changes, resume)
+        hints.append(_RESUME.format("rl", output))
+        console = None if quiet else err
+        run(loaded, output, resume=resume, stop_after=stop_after, console=console, source=source)
         _done(output)
 
 
@@ -94,15 +100,14 @@ def _require() -> None:
         raise MissingExtraError("training", "train")
 
 
-def _begin(
-    command: str, kind: type[Config], source: str | None, output: Path, changes: list[str], resume: bool, hints: list[str]
-) -> Config:
-    """Checks the configuration and writes it, with its changes, into the run's folder, from where a resume takes it.
+def _configured(
+    kind: type[Config], source: str | None, output: Path, changes: list[str], resume: bool
+) -> tuple[Config, str]:
+    """The checked configuration, and its TOML with the changes made: what the run keeps, and a resume begins with.
 
     A folder with a run is not begun again by mistake.
     """
-    from memagent.tasks.files import atomic_file
-    from memagent.training.config import config_text, load_config
+    from memagent.training.config import config_text, find_config, parse_config
 
     kept = output / "config.toml"
     if output.exists() and not output.is_dir():
@@ -112,13 +117,8 @@ def _begin(
     if source is None and not (resume and kept.exists()):
         why = f"there is no run in {output} to go on with" if resume else "a run needs a configuration"
         raise ConfigError(f"{why}: give CONFIG, a TOML file or the name of a preset")
-    loaded = load_config(source or kept, kind, changes)
     text = config_text(source or kept, changes)
-    output.mkdir(parents=True, exist_ok=True)
-    with atomic_file(kept) as file:
-        file.write(text)
-    hints.append(f"the run can go on: memagent train {command} -o {output} --resume")
-    return loaded
+    return parse_config(text, kind, find_config(source or kept)), text
 
 
 def _done(output: Path) -> None:

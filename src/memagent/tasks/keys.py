@@ -41,9 +41,14 @@ def make_key(rng: random.Random, kind: KeyKind, words: Words) -> str:
 
 
 def relative(rng: random.Random, key: str, words: Words) -> str:
-    """Another key that shares one of the two words of `key`: what a careless reader takes for it."""
+    """Another key that shares one of the two words of `key`, or some of the five groups of a UUID: what a careless reader
+    takes for it."""
     joint = "-" if "-" in key else " "
     parts = key.split(joint)
+    if len(parts) == 5:
+        kept = rng.sample(range(5), rng.randint(1, 3))
+        other = make_value(rng, "uuid", words).split(joint)
+        return joint.join(parts[group] if group in kept else other[group] for group in range(5))
     other = make_key(rng, "name" if key[:1].isupper() else "phrase", words).split(" ")
     if len(parts) != 2:
         return f"{other[0]}{joint}{key}"

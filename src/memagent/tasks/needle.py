@@ -40,7 +40,8 @@ class NeedleOptions:
     keys      number of keys with facts [num_needle_k]; no fewer than `queries`
     values    number of values of each key, each in a sentence of its own [num_needle_v]
     queries   number of keys in the question [num_needle_q]
-    rivals    every second key that is not asked for shares one of its two words with one that is
+    rivals    every second key that is not asked for shares one of its two words with one that is; a UUID shares some of
+              its groups, and so does its value
     wordings  one: RULER's form of statement and question; many: any of the forms the embedded model was trained on
     """
 
@@ -74,11 +75,12 @@ def make_needle(
         for sentence, (key, value) in zip(sentences, told, strict=True)
     ]
     depths = [depth] * len(facts) if depth is not None else draw_depths(rng, len(facts), options.haystack)
-    haystack, start = _hay(rng, materials, request, options, asked)
+    needed = [(key, value) for key, value in told if key in asked]
+    haystack, start = _hay(rng, materials, request, options, needed)
     document, planted, have = fit(haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
     if options.haystack == "needle":
         document = Rope([str(document)])  # this haystack is no other sample's
-    answers = tuple(value for key, value in told if key in asked)
+    answers = tuple(value for _, value in needed)
     meta: dict[str, Any] = {
         "haystack": options.haystack,
         "keys": len(asked) + len(others),
@@ -132,17 +134,28 @@ def _phrase(
 
 
 def _hay(
-    rng: random.Random, materials: Materials, request: Request, options: NeedleOptions, asked: Sequence[str]
+    rng: random.Random,
+    materials: Materials,
+    request: Request,
+    options: NeedleOptions,
+    needed: Sequence[tuple[str, str]],
 ) -> tuple[Haystack, int]:
-    """The haystack, and where to begin in it."""
+    """The haystack for facts that are needed, as (key, value), and where to begin in it."""
     if options.haystack == "essay":
         return materials.haystack, materials.haystack.start(rng)
     if options.haystack == "noise":
         return noise_haystack(materials.wording.noise), 0
+    asked, words = [key for key, _ in needed], materials.words
+    rival = False
 
     def line() -> str:
-        (key,) = distinct(1, partial(make_key, rng, options.key, materials.words), asked)
-        return materials.wording.state(options.value, key, make_value(rng, options.value, materials.words))
+        nonlocal rival
+        key, value = rng.choice(needed) if rival else ("", "")
+        draw = partial(relative, rng, key, words) if rival else partial(make_key, rng, options.key, words)
+        (other,) = distinct(1, draw, asked)
+        told = relative(rng, value, words) if rival and options.value == "uuid" else make_value(rng, options.value, words)
+        rival = options.rivals and not rival
+        return materials.wording.state(options.value, other, told)
 
     return generated_haystack(line, materials.tokenizer, request.tokens), 0
 

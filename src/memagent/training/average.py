@@ -48,7 +48,7 @@ class Average:
         assert isinstance(steps, int)
         if len(values) != len(self._values):
             raise TrainingError(
-                "the checkpoint does not fit this configuration: update.average is switched on in one of them only"
+                "the checkpoint does not fit this configuration: `average` is switched on in one of them only"
             )
         for mine, value in zip(self._values, values, strict=True):
             mine.copy_(value)

@@ -164,13 +164,18 @@ Config = TypeVar("Config", bound=Part)
 
 
 def load_config(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
-    """Reads and checks a configuration; see `config_text`. Raises ConfigError that names file and field."""
+    """Reads and checks a configuration; see `config_text` and `parse_config`."""
+    return parse_config(config_text(source, changes), kind, find_config(source))
+
+
+def parse_config(text: str, kind: type[Config], path: Path) -> Config:
+    """Checks the TOML of the file at `path`. Raises ConfigError that names file and field."""
     try:
-        return kind.model_validate(tomllib.loads(config_text(source, changes)))
+        return kind.model_validate(tomllib.loads(text))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{find_config(source)}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{path}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def config_text(source: str | Path, changes: Sequence[str] = ()) -> str:

@@ -63,8 +63,10 @@ class RunLog:
         tensorboard: bool = False,
         wandb: str = "",
         config: Mapping[str, Any] | None = None,
+        source: str = "",
     ) -> None:
-        """`console` None is silent; `wandb` is the name of a project, "" for none; `config` is shown there.
+        """`console` None is silent; `wandb` is the name of a project, "" for none; `config` is shown there. `source` is
+        the TOML that the configuration came from: it is kept as config.toml, and a resumed run is configured by it.
 
         Raises MissingExtraError without the package `tensorboard`, ConfigError without `wandb`, and TrainingError when a
         file cannot be written or holds something else, or when Weights & Biases cannot start the run.
@@ -83,6 +85,9 @@ class RunLog:
                 self._mirrors.append(stack.enter_context(_TensorBoard(summary_writer, folder / "tensorboard", step)))
             if library is not None:
                 self._mirrors.append(stack.enter_context(_WeightsAndBiases(library, wandb, folder, config)))
+            if source:  # last: a run that cannot begin leaves the old one
+                with _failures(folder):
+                    _replace(folder / "config.toml", source.encode())
             self._stack = stack.pop_all()
 
     def metrics(self, step: int, part: Literal["train", "validation"], values: Mapping[str, Any]) -> None:

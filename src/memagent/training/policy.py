@@ -93,26 +93,28 @@ class Policy:
         finally:
             self.causal.eval()
 
-    def logits(self, batch: Batch, model: Any = None) -> Tensor:
-        """Logits [K, V] at the tokens before those of the replies, row by row. `model`: other weights of the same shape."""
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits [K, V] at the tokens before those of the replies, row by row."""
+        return self._logits(self.causal, batch)
+
+    def _logits(self, model: Any, batch: Batch) -> Tensor:
         ids_NT = torch.tensor(batch.ids, device=self.device)
         at_NR = torch.tensor(batch.at, device=self.device)
         keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
-        chosen = self.causal if model is None else model
         with self.computing():
             if self._reach is not None and int(at_NR.min()) >= self._reach:
-                hidden_NRD = reply_hidden(chosen, ids_NT, at_NR)
-                return functional.linear(hidden_NRD[keep_NR], chosen.lm_head.weight).float()
+                hidden_NRD = reply_hidden(model, ids_NT, at_NR)
+                return functional.linear(hidden_NRD[keep_NR], model.lm_head.weight).float()
             # The stock forward with all it does to its logits, from the earliest reply on.
             first = int(at_NR.min())
-            logits_NSV = chosen(input_ids=ids_NT, use_cache=False, logits_to_keep=ids_NT.shape[1] - first).logits
+            logits_NSV = model(input_ids=ids_NT, use_cache=False, logits_to_keep=ids_NT.shape[1] - first).logits
             picked_KV: Tensor = logits_NSV[keep_NR.nonzero()[:, 0], (at_NR - first)[keep_NR]].float()
             return picked_KV
 
     def _score(self, model: Any, batch: Batch, entropy: bool) -> tuple[Tensor, Tensor]:
         keep_NR = torch.tensor(batch.kind, device=self.device) >= 0
         target_K = torch.tensor(batch.target, device=self.device)[keep_NR]
-        logits_KV = self.logits(batch, model) / self._temperature
+        logits_KV = self._logits(model, batch) / self._temperature
         total_K = logits_KV.logsumexp(-1)
         logprob_K = logits_KV.gather(1, target_K[:, None])[:, 0] - total_K
         with nullcontext() if entropy else torch.no_grad():
@@ -137,15 +139,10 @@ class Policy:
             for name, value in mine.items():
                 value.copy_(state[name])
 
-    def save(self, folder: Path, model: Any = None) -> None:
-        """Writes a folder that transformers opens: adapters merged into the weights, the tokenizer's files as they were.
-
-        `model`: other weights of the same shape.
-        """
+    def save(self, folder: Path) -> None:
+        """Writes a folder that transformers opens: adapters merged into the weights, the tokenizer's files as they were."""
         folder.mkdir(parents=True, exist_ok=True)
-        model = self.causal if model is None else model
-        if self.adapter is not None:
-            model = copy.deepcopy(self.adapter).merge_and_unload()
+        model = self.causal if self.adapter is None else copy.deepcopy(self.adapter).merge_and_unload()
         with quiet():
             model.save_pretrained(folder)
         for name, content in self._beside.items():

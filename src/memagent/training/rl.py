@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from memagent.models.local import LocalEngine
@@ -22,6 +21,7 @@ from memagent.models.open import OpenModel, model_folder, narrowed, read_default
 from memagent.settings import Settings, make_settings
 from memagent.tasks.samples import generator
 from memagent.training.average import Average
+from memagent.training.begin import make_repeatable, open_log
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
 from memagent.training.curriculum import Curriculum
@@ -168,26 +168,23 @@ class Trainer:
 
 
 def run(
-    config: RlConfig, out: Path, *, resume: bool, stop_after: int | None = None, console: Console | None = None
+    config: RlConfig,
+    out: Path,
+    *,
+    resume: bool,
+    stop_after: int | None = None,
+    console: Console | None = None,
+    source: str = "",
 ) -> Trainer:
-    """Trains to the last batch, `stop_after` batches, or until validation stops improving. Raises TrainingError."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
+    """Trains to the last batch, `stop_after` batches, or until validation stops improving. `source` as in RunLog. Raises
+    TrainingError."""
+    make_repeatable(config)
     trainer, checkpoints = Trainer(config, out), Checkpoints(out)
     resumed = resume and checkpoints.exist()
     if resumed:
         trainer.restore(checkpoints.load())
     last = min(config.steps, stop_after or config.steps)
-    log_config = config.model_dump(mode="json")
-    with RunLog(
-        out,
-        step=trainer.step if resumed else -1,
-        console=console,
-        tensorboard=config.log.tensorboard,
-        wandb=config.log.wandb,
-        config=log_config,
-    ) as log:
+    with open_log(config, out, step=trainer.step if resumed else None, source=source, console=console) as log:
         if trainer.validation and not resumed:
             _validated(trainer, log)
             checkpoints.save(0, trainer.save, trainer.state(), best=True)

@@ -7,7 +7,6 @@ number of threads, CPU).
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Mapping
@@ -24,6 +23,8 @@ from memagent.errors import TrainingError
 from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
+from memagent.training.average import Average
+from memagent.training.begin import make_repeatable, open_log
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import Mixture, ReadingMixture, SftConfig
 from memagent.training.data import Source, mixture_batch, open_source, step_batches
@@ -44,8 +45,7 @@ class Trainer:
         self.policy = Policy(start, config.policy)
         self.source = open_source(self.policy.tokenizer, config.books, load_profile(config.profile), "train")
         self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
-        # The weights that are kept are an average over the last steps: the noise of single steps is not in it.
-        self.average: Any = copy.deepcopy(self.policy.causal) if plan.average else self.policy.causal
+        self.average = Average(self.policy.parameters(), plan.average)
         self.optimizer = Optimizers(self.policy.causal, plan)
         self.step = 0
         self.tokens = 0
@@ -55,7 +55,7 @@ class Trainer:
         """Everything that a step changes."""
         return {
             "parameters": self.policy.state(),
-            "average": self.average.state_dict() if self.config.schedule.average else None,
+            "average": self.average.state(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "tokens": self.tokens,
@@ -65,9 +65,8 @@ class Trainer:
     def restore(self, state: dict[str, Any]) -> None:
         """Undoes a stop. Raises TrainingError if the checkpoint is of another model."""
         self.policy.restore(state["parameters"])
+        self.average.restore(state["average"])
         try:
-            if state["average"] is not None:
-                self.average.load_state_dict(state["average"])
             self.optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise TrainingError(f"the checkpoint does not fit this configuration: {error}") from error
@@ -103,23 +102,21 @@ class Trainer:
                 self.tokens += batch.tokens
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), plan.clip)
         self.optimizer.step(plan.rate_at(self.step))
-        if plan.average:
-            decay = min(plan.average, (1 + self.step) / (10 + self.step))
-            with torch.no_grad():
-                torch._foreach_lerp_(list(self.average.parameters()), list(self.policy.causal.parameters()), 1 - decay)
+        self.average.follow()
         self.step += 1
         return tally
 
     def save(self, folder: Path) -> None:
-        """Writes the averaged weights as a model folder."""
-        self.policy.save(folder, self.average)
+        """Writes the weights that are kept as a model folder."""
+        with self.average.in_place():
+            self.policy.save(folder)
 
 
-def batch_loss(policy: Policy, batch: Batch, model: Any = None) -> tuple[Tensor, Tally]:
-    """Mean loss over the reply tokens of a batch, and its counts per kind. `model`: other weights than the policy's."""
+def batch_loss(policy: Policy, batch: Batch) -> tuple[Tensor, Tally]:
+    """Mean loss over the reply tokens of a batch, and its counts per kind."""
     kind_NR = torch.tensor(batch.kind)
     keep_NR = kind_NR >= 0
-    logits_KV = policy.logits(batch, model)
+    logits_KV = policy.logits(batch)
     target_K = torch.tensor(batch.target)[keep_NR].to(logits_KV.device)
     loss_K = functional.cross_entropy(logits_KV, target_K, reduction="none")
     right_NR = torch.ones_like(keep_NR)
@@ -130,26 +127,31 @@ def batch_loss(policy: Policy, batch: Batch, model: Any = None) -> tuple[Tensor,
 @torch.no_grad()
 def validate(trainer: Trainer, source: Source) -> dict[str, dict[str, float]]:
     """Per mixture: loss, token accuracy per kind and the share of rows that are right in every token (`row`), on words and
-    books that training never sees, with the averaged weights. The rows are the same every time."""
+    books that training never sees, with the weights that are kept. The rows are the same every time."""
     result = {}
-    for number, mixture in enumerate(trainer.mixtures):
-        tally = Tally()
-        for index in range(trainer.config.validation_batches):
-            rng = generator(trainer.config.seed, "validation", 1000 * number + index)
-            batch = mixture_batch(source, rng, mixture, trainer.config.schedule.batch_tokens)
-            tally += batch_loss(trainer.policy, batch, trainer.average)[1]
-        result[mixture.name] = tally.summary()
+    with trainer.average.in_place():
+        for number, mixture in enumerate(trainer.mixtures):
+            tally = Tally()
+            for index in range(trainer.config.validation_batches):
+                rng = generator(trainer.config.seed, "validation", 1000 * number + index)
+                batch = mixture_batch(source, rng, mixture, trainer.config.schedule.batch_tokens)
+                tally += batch_loss(trainer.policy, batch)[1]
+            result[mixture.name] = tally.summary()
     mean = sum(values["row"] for values in result.values()) / len(result)
     return {**result, "mean": {"row": mean}}
 
 
 def run(
-    config: SftConfig, out: Path, *, resume: bool, stop_after: int | None = None, console: Console | None = None
+    config: SftConfig,
+    out: Path,
+    *,
+    resume: bool,
+    stop_after: int | None = None,
+    console: Console | None = None,
+    source: str = "",
 ) -> Trainer:
-    """Trains to the end of the schedule, or `stop_after` steps. Raises TrainingError."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
+    """Trains to the end of the schedule, or `stop_after` steps. `source` as in RunLog. Raises TrainingError."""
+    make_repeatable(config)
     start = model_folder(config.start) if config.start is not None else new_model(config, out / "start")
     trainer, checkpoints = Trainer(config, start), Checkpoints(out)
     held_out = open_source(trainer.policy.tokenizer, config.validation_books, load_profile(config.profile), "eval")
@@ -157,14 +159,7 @@ def run(
     if resumed:
         trainer.restore(checkpoints.load())
     last = min(config.schedule.steps, stop_after or config.schedule.steps)
-    log = RunLog(
-        out,
-        step=trainer.step if resumed else -1,
-        console=console,
-        tensorboard=config.log.tensorboard,
-        wandb=config.log.wandb,
-        config=config.model_dump(mode="json"),
-    )
+    log = open_log(config, out, step=trainer.step if resumed else None, source=source, console=console)
     with log, ThreadPoolExecutor(1) as pool:
         ahead = pool.submit(trainer.make_step, trainer.step)
         tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
