@@ -183,7 +183,7 @@ async def arun(
 
 @asynccontextmanager
 async def together() -> AsyncIterator[asyncio.TaskGroup]:
-    """A group of tasks. The first that fails (a broken journal, a bug) stops the others, and its error is what is raised."""
+    """A group of tasks. The first that fails (a broken journal, a bug) stops the others; its error is what is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
