@@ -82,7 +82,7 @@ def deepened(source: Path, before: Sequence[int], folder: Path, seed: int) -> Pa
     old: Any = load_model(source)
     if not isinstance(old, Lfm2ForCausalLM):
         raise TrainingError(f"the model in {source} is {type(old).__name__}: only an Lfm2 model can be deepened")
-    kinds = list(old.config.layer_types)
+    kinds = list(old.config.layer_types or ())
     if max(before) >= len(kinds):
         raise TrainingError(f"deepen = {list(before)}: the model in {source} has the layers 0 to {len(kinds) - 1}")
     places = [number + sum(place <= number for place in before) for number in range(len(kinds))]  # of the old layers
