@@ -13,7 +13,7 @@ import torch
 from memagent.core import Completion, Sampling, Turn
 from memagent.errors import ConfigError, ContextTooLongError, ModelError
 from memagent.models.local import LocalEngine
-from memagent.models.open import open_model
+from memagent.models.open import Defaults, narrowed, open_model
 from tests.models.tiny import make_tiny_model
 
 
@@ -35,6 +35,15 @@ def turn(text, *, temperature=0.0, seed=None, max_tokens=12, top_p=1.0):
 
 
 TURNS = [turn("a house"), turn("the house on the hill is blue. " * 5), turn("Москва 東京 1234567"), turn("x", max_tokens=3)]
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "window"), [(None, None, 512), (100, None, 100), (100, 60, 60), (None, 9999, 512)]
+)
+def test_the_window_is_what_is_asked_for_and_no_more_than_the_positions_allow(tmp_path, default, given, window):
+    engine = LocalEngine(make_tiny_model(tmp_path), dtype="float32")
+    assert engine.window == 512
+    assert narrowed(engine, Defaults(window=default), given).engine.window == window
 
 
 def test_a_batch_gives_what_each_turn_gives_alone(engine):
