@@ -96,7 +96,6 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
         ("asked = [1, 2]", "asked = [-1, 2]", r"mixture\.0\.asked"),
         ("seed = 3", "seed = 'three'", "seed"),
         ("seed = 3", "seed = 3\nstart = 'x'", "the file: give either `start`"),
-        ("seed = 3", "seed = 3\ndeepen = [1]", "the file: `deepen` is for a model to go on from"),
         ("[model]", "[model", "cannot be read"),
     ],
 )

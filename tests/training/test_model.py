@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from memagent.driver import read
 from memagent.errors import ConfigError, TrainingError
@@ -16,7 +16,7 @@ from memagent.settings import make_plan, make_settings
 from memagent.tasks.rope import Rope
 from memagent.training.config import ModelShape, SftConfig
 from memagent.training.export import export_checkpoint
-from memagent.training.model import build_model, deepened, load_model, new_model, reply_hidden
+from memagent.training.model import build_model, reply_hidden
 from memagent.training.sft import Trainer, run
 
 LAYERS = ("conv", "full_attention", "conv", "full_attention", "conv")
@@ -52,46 +52,6 @@ def test_what_other_engines_ask_of_the_configuration_is_there() -> None:
     shape = ModelShape(hidden=32, feed_forward=48, heads=2, layers=LAYERS)
     config = build_model(shape, 50, seed=1).config.to_dict()
     assert (config["conv_dim"], config["block_dim"]) == (32, 32)
-
-
-@pytest.mark.parametrize(
-    ("before", "kinds"),
-    [([1, 1], "cccfcfc"), ([0, 3, 4], "ccfccfcc")],
-)
-def test_a_deepened_model_is_the_same_function_until_it_is_trained(
-    config: SftConfig, tmp_path: Path, before: list[int], kinds: str
-) -> None:
-    source = new_model(config, tmp_path / "source")
-    (source / "trainer.pt").write_bytes(b"of another run")
-    folder = deepened(source, before, tmp_path / "deep", 7)
-    old, new = load_model(source), load_model(folder)
-    assert "".join(kind[0] for kind in new.config.layer_types) == kinds
-    ids = torch.tensor([[1, 50, 60, 70, 2, 80]])
-    torch.testing.assert_close(new(ids).logits, old(ids).logits, rtol=0, atol=0)
-    assert {path.name for path in folder.iterdir()} == {path.name for path in source.iterdir()} - {"trainer.pt"}
-    new(ids).logits.sum().backward()
-    idle = [name for name, value in new.named_parameters() if not value.grad.norm()]
-    assert not any("out_proj" in name or "w2" in name for name in idle)  # what makes them nothing can be learnt
-
-
-def test_a_run_deepens_its_start_once(config: SftConfig, tmp_path: Path) -> None:
-    start = new_model(config, tmp_path / "source")
-    changes = {"model": None, "tokenizer": None, "start": str(start), "deepen": (1,)}
-    deep = config.model_copy(update=changes)
-    run(deep, tmp_path / "run", resume=False, stop_after=4)
-    trainer = run(deep, tmp_path / "run", resume=True, stop_after=5)
-    assert trainer.policy.causal.config.num_hidden_layers == 6
-    assert trainer.step == 5
-
-
-def test_what_cannot_be_deepened_is_refused(config: SftConfig, tmp_path: Path) -> None:
-    start = new_model(config, tmp_path / "source")
-    with pytest.raises(TrainingError, match="has the layers 0 to 4"):
-        deepened(start, [5], tmp_path / "deep", 7)
-    GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=50)).save_pretrained(tmp_path / "other")
-    with pytest.raises(TrainingError, match="only an Lfm2 model"):
-        deepened(tmp_path / "other", [0], tmp_path / "deep", 7)
-    assert not (tmp_path / "deep").exists()
 
 
 @pytest.fixture(scope="module")

@@ -133,13 +133,9 @@ class RunConfig(Part):
 
 
 class SftConfig(RunConfig):
-    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file.
-
-    `deepen`: convolution layers to add to an Lfm2 start, each before the layer of that number, without effect at first.
-    """
+    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file."""
 
     start: str | None = None
-    deepen: tuple[Count, ...] = ()
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
@@ -159,8 +155,6 @@ class SftConfig(RunConfig):
             raise ValueError("give either `start`, a model folder to go on from, or [model], the shape of a new one")
         if (self.model is None) != (self.tokenizer is None):
             raise ValueError("`tokenizer`, a folder, goes with [model]: a model to go on from has its own")
-        if self.deepen and self.start is None:
-            raise ValueError("`deepen` is for a model to go on from: give a new one its layers in model.layers")
         if not self.mixture and not self.reading:
             raise ValueError("nothing to train on: give at least one [[mixture]] or [[reading]]")
         return self

@@ -9,10 +9,7 @@ computed. With prompts of 800 tokens and replies of 15 that saves a third of all
 
 from __future__ import annotations
 
-import copy
 import math
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,54 +64,6 @@ def new_model(config: SftConfig, folder: Path) -> Path:
             build_model(config.model, len(tokenizer), config.seed).save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         (folder / "memagent.toml").write_text(settings_text(config), encoding="utf-8")
-    return folder
-
-
-def deepened(source: Path, before: Sequence[int], folder: Path, seed: int) -> Path:
-    """Writes the Lfm2 model of `source` with a convolution layer more before each of the layers `before` (from 0); returns
-    the folder. The new layers change nothing until they are trained (as in Net2DeeperNet, arXiv 1511.05641).
-
-    A folder that is there already is taken as it is: the run goes on. Raises TrainingError for another kind of model, or
-    for a layer that is not there.
-    """
-    if folder.is_dir():
-        return folder
-    old: Any = load_model(source)
-    if not isinstance(old, Lfm2ForCausalLM):
-        raise TrainingError(f"the model in {source} is {type(old).__name__}: only an Lfm2 model can be deepened")
-    kinds = list(old.config.layer_types or ())
-    if max(before) >= len(kinds):
-        raise TrainingError(f"deepen = {list(before)}: the model in {source} has the layers 0 to {len(kinds) - 1}")
-    places = [number + sum(place <= number for place in before) for number in range(len(kinds))]  # of the old layers
-    added = sorted(set(range(len(kinds) + len(before))) - set(places))
-    for place in added:
-        kinds.insert(place, "conv")
-    shape = ModelShape(
-        hidden=old.config.hidden_size,
-        feed_forward=old.config.intermediate_size,
-        heads=old.config.num_attention_heads,
-        layers=tuple(kinds),
-        conv=old.config.conv_L_cache,
-        window=old.config.max_position_embeddings,
-    )
-    config = copy.deepcopy(old.config)
-    config.update({"layer_types": kinds, "num_hidden_layers": len(kinds)})
-    model: Any = Lfm2ForCausalLM(config)
-    initialize(model, shape, torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        model.model.embed_tokens.load_state_dict(old.model.embed_tokens.state_dict())
-        model.model.embedding_norm.load_state_dict(old.model.embedding_norm.state_dict())
-        for number, place in enumerate(places):
-            model.model.layers[place].load_state_dict(old.model.layers[number].state_dict())
-        for place in added:
-            model.model.layers[place].conv.out_proj.weight.zero_()
-            model.model.layers[place].feed_forward.w2.weight.zero_()
-    partial = folder.with_suffix(".tmp")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, ignore=shutil.ignore_patterns("*.safetensors", "*.pt"))
-    with quiet():
-        model.save_pretrained(partial)
-    partial.replace(folder)
     return folder
 
 

@@ -30,7 +30,7 @@ from memagent.training.config import Mixture, ReadingMixture, SftConfig
 from memagent.training.data import Source, mixture_batch, open_source, step_batches
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
-from memagent.training.model import deepened, new_model
+from memagent.training.model import new_model
 from memagent.training.optimizers import Optimizers
 from memagent.training.policy import Policy
 from memagent.training.rows import Batch
@@ -152,7 +152,8 @@ def run(
 ) -> Trainer:
     """Trains to the end of the schedule, or `stop_after` steps. `source` as in RunLog. Raises TrainingError."""
     make_repeatable(config)
-    trainer, checkpoints = Trainer(config, _start(config, out)), Checkpoints(out)
+    start = model_folder(config.start) if config.start is not None else new_model(config, out / "start")
+    trainer, checkpoints = Trainer(config, start), Checkpoints(out)
     held_out = open_source(trainer.policy.tokenizer, config.validation_books, load_profile(config.profile), "eval")
     resumed = resume and checkpoints.exist()
     if resumed:
@@ -179,14 +180,6 @@ def run(
             if step % config.save_every == 0 or better or end:
                 checkpoints.save(step, trainer.save, trainer.state(), best=better)
     return trainer
-
-
-def _start(config: SftConfig, out: Path) -> Path:
-    """The folder of the model that a run begins with."""
-    if config.start is None:
-        return new_model(config, out / "start")
-    given = model_folder(config.start)
-    return deepened(given, config.deepen, out / "start", config.seed) if config.deepen else given
 
 
 def _validated(trainer: Trainer, source: Source, log: RunLog) -> bool:
