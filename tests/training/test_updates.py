@@ -12,6 +12,7 @@ from memagent.training.updates import (
     Recipe,
     answer_prompt,
     draw_exercise,
+    near_word,
     plant_all,
     prompt_parts,
     rewrap,
@@ -57,6 +58,21 @@ def test_planted_facts_are_where_they_claim_for_any_wrapping() -> None:
         for one in planted:
             assert text[one.start : one.end] == one.text
         assert all(key in exercise.question for key, _ in exercise.notes.lines)
+
+
+def test_a_chunk_can_hold_a_word_of_an_asked_key() -> None:
+    sentences = [f"Somebody spoke of the {noun} again, and went away. " for noun in shipped_words("train").nouns]
+    haystack, keys = Haystack(["".join(sentences)]), ["calm-zebra", "shy harbor"]
+    for share, least, most in ((0.0, 0, 0), (1.0, 40, 40), (0.5, 8, 32)):
+        rng, recipe = generator(1, "near", 0), Recipe(tokens=(100, 100), near=share)
+        words = [near_word(rng, recipe, keys) for _ in range(40)]
+        assert least <= sum(word != "" for word in words) <= most
+        assert {*words} <= {"", "calm", "zebra", "shy", "harbor"}
+    rng = generator(1, "near", 1)
+    word = shipped_words("train").nouns[2000]
+    assert all(f" {word} " in plant_all(rng, haystack, [], 400, f" {word} ")[0].replace("\n", " ") for _ in range(40))
+    assert sum(f" {word} " in plant_all(rng, haystack, [], 400)[0].replace("\n", " ") for _ in range(40)) < 5
+    assert len(plant_all(rng, haystack, [], 400, "no such word")[0]) >= 400
 
 
 def test_wrapping_changes_white_space_only() -> None:

@@ -62,9 +62,14 @@ class Haystack:
         """A random border."""
         return self.borders[rng.randrange(len(self.borders))]
 
-    def window(self, rng: random.Random, chars: int) -> str:
-        """At least `chars` characters from a random border on, to a space."""
+    def window(self, rng: random.Random, chars: int, word: str = "") -> str:
+        """At least `chars` characters from a random border on, to a space. `word`: to stand in them, if it does in the text."""
         place = self.start(rng)
+        if word:
+            found = self.text.find(word, place)
+            found = self.text.find(word) if found < 0 else found
+            if found >= 0:
+                place = self.borders[max(0, bisect_right(self.borders, found - rng.randrange(chars // 2 + 1)) - 1)]
         pieces = [self.text[place : place + chars]]
         have = len(pieces[0])
         while have < chars:

@@ -22,7 +22,7 @@ from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.updates import Recipe, answer_prompt, draw_exercise, plant_all, prompt_parts
+from memagent.training.updates import Recipe, answer_prompt, draw_exercise, near_word, plant_all, prompt_parts
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
 _CHARS_PER_TOKEN = 3.3
@@ -87,7 +87,8 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
     head, tail = prompt_parts(source.profile, exercise)
     fixed = len(source.prompt(head + tail)) + len(encode_pieces(source.tokenizer, memory_pieces(exercise.notes))[0])
     room = max(16, tokens - fixed - 4 - 3 * len(exercise.notes.lines))
-    text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN))
+    word = near_word(rng, recipe, [key for key, _ in exercise.notes.lines])
+    text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN), word)
     start, end = cut(source.tokenizer, rng, text, room)
     notes = exercise.notes.after(visible(planted, text, start, end))
     return source.row(source.prompt(head + text[start:end] + tail), memory_pieces(notes))

@@ -34,6 +34,7 @@ class Recipe(Part):
     fresh        share of exercises with the first, empty memory
     kept         share of asked keys that have a value in the memory otherwise
     distractors  number of facts about other keys in the chunk; `related` is the share that resembles an asked key
+    near         share of chunks whose book text holds a word of an asked key
     answer       share of exercises that ask for the answer and show no chunk
     echo         share of rows that are random tokens to be repeated: copying, and nothing else
     """
@@ -46,6 +47,7 @@ class Recipe(Part):
     kept: Share = 0.4
     distractors: Range = (0, 3)
     related: Share = 0.3
+    near: Share = 0.0
     answer: Share = 0.0
     echo: Share = 0.0
 
@@ -128,10 +130,18 @@ def rewrap(rng: random.Random, text: str) -> str:
     return "".join(lines)
 
 
-def plant_all(rng: random.Random, haystack: Haystack, facts: Sequence[Statement], chars: int) -> tuple[str, list[Fact]]:
-    """A text of about `chars` characters with the facts inserted at random sentence borders, and where they are."""
+def near_word(rng: random.Random, recipe: Recipe, keys: Sequence[str]) -> str:
+    """A word of one of the keys that the chunk's text is to hold, or ""."""
+    return rng.choice(re.split("[- ]", rng.choice(keys))) if recipe.near and rng.random() < recipe.near else ""
+
+
+def plant_all(
+    rng: random.Random, haystack: Haystack, facts: Sequence[Statement], chars: int, word: str = ""
+) -> tuple[str, list[Fact]]:
+    """A text of about `chars` characters with the facts inserted at random sentence borders, and where they are. `word`: to
+    stand in the text, if the haystack has it."""
     body = chars - sum(len(sentence) + 1 for sentence, _, _ in facts)
-    text = rewrap(rng, haystack.window(rng, body)) if body > 40 else ""
+    text = rewrap(rng, haystack.window(rng, body, word)) if body > 40 else ""
     borders = sentence_borders(text)
     places = sorted(rng.choice(borders) for _ in facts)
     pieces, planted, size, done = [], [], 0, 0
