@@ -113,6 +113,22 @@ def test_at_any_moment_before_the_first_turn(tmp_path, after):
     signalled(process, [signal.SIGINT, signal.SIGINT])
 
 
+def test_an_import_is_let_finish(tmp_path):
+    """What C++ calls while a library is imported must not raise: the process would abort."""
+    (tmp_path / "library.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**6): pass\nprint('imported')\n"
+    )
+    program = (
+        "import time\nfrom memagent.cli import interrupts\ninterrupts.install()\n"
+        "try:\n    import library\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=25,
+    )  # fmt: skip
+    assert done.stdout.split() == ["imported", "interrupted"], done.stderr
+
+
 def test_a_pipe_of_questions_stopped_by_timeout(book):
     """`timeout` signals the process, then its group."""
     with FaultServer(reader, delay=0.05) as server:

@@ -2,7 +2,8 @@
 
 An interrupt is an exception at an arbitrary place, and libraries turn it into other errors or swallow it: a flag remembers
 it. `timeout` and many shells signal a process twice, and the second must not break what the first one set off. In an event
-loop an exception would strand the other tasks, so there its tasks are cancelled.
+loop an exception would strand the other tasks, so there its tasks are cancelled. An import is let finish: torch runs Python
+from C++ while it is imported, and an exception there aborts the process.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 EXIT_CODE = 130
 _ECHO = 1.0  # seconds in which a signal is the same interrupt as the one before
+_AGAIN = 0.02  # seconds until the next try to stop a program that imports
 
 
 class _Seen:
@@ -31,6 +33,7 @@ def install() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
+    signal.signal(signal.SIGALRM, _stop)
 
 
 def received() -> bool:
@@ -69,7 +72,14 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         return
     _Seen.last = now
     sys.unraisablehook = lambda _: None  # an interrupt inside a destructor would show a traceback
+    _stop(number, frame)
+
+
+def _stop(_: int, frame: FrameType | None) -> None:
     if _Seen.held:
+        return
+    if _importing(frame):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         return
     loop = _running_loop()
     if loop is None:
@@ -77,6 +87,15 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     for task in sys.modules["asyncio"].all_tasks(loop):
         task.cancel()
     loop.call_soon_threadsafe(lambda: None)  # wakes the loop up
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether the signal broke into an import."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _running_loop() -> Any:
