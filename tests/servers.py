@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -71,11 +72,10 @@ class ServerProgram:
         raise RuntimeError(f"the server did not come up within {self._deadline} s; its log:\n{self.log[-4000:]}")
 
     def __enter__(self) -> ServerProgram:
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.kill)
             self.start()
-        except BaseException:
-            self.kill()
-            raise
+            failed.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:

@@ -187,7 +187,7 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-    except BaseExceptionGroup as failures:
+    except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
 
 

@@ -23,7 +23,7 @@ from tests.helpers import WordTokenizer
 LINE = "Line {} tells of the sea and of nothing else in particular."
 
 
-class Stopped(BaseException):
+class Stopped(Exception):  # noqa: N818  # not an error
     """What a kill looks like from inside."""
 
 

@@ -17,6 +17,7 @@ from memagent.tasks.rope import Rope
 from memagent.training.config import ModelShape, SftConfig
 from memagent.training.export import export_checkpoint
 from memagent.training.model import build_model, reply_hidden
+from memagent.training.run import Launch
 from memagent.training.sft import Trainer, run
 
 LAYERS = ("conv", "full_attention", "conv", "full_attention", "conv")
@@ -57,7 +58,7 @@ def test_what_other_engines_ask_of_the_configuration_is_there() -> None:
 @pytest.fixture(scope="module")
 def trained(config: SftConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path]:
     folder = tmp_path_factory.mktemp("trained")
-    return run(config, folder, resume=False, stop_after=2), folder
+    return run(config, Launch(folder, stop_after=2)), folder
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -21,6 +21,7 @@ from memagent.training.config import load_config
 from memagent.training.model import load_model
 from memagent.training.rl import Batch, Trainer, run, summary
 from memagent.training.rl_config import RlConfig
+from memagent.training.run import Launch
 
 TEXT = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 60
 CONFIG = """
@@ -222,7 +223,7 @@ def test_groups_without_signal_are_left_out_and_counted(config_file: Path, tmp_p
 
 def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_path: Path) -> None:
     changes = ["validation.patience=1", "validation.every=1", "update.rate=1e-12", "steps=3", "save_every=3"]
-    trainer = run(load_config(config_file, RlConfig, changes), tmp_path, resume=False)
+    trainer = run(load_config(config_file, RlConfig, changes), Launch(tmp_path))
     assert trainer.step == 1
 
 

@@ -21,6 +21,7 @@ from memagent.training.metrics import Tally
 from memagent.training.model import load_model, new_model
 from memagent.training.policy import Policy
 from memagent.training.rows import Batch
+from memagent.training.run import Launch
 from memagent.training.sft import Trainer, batch_loss, run, validate
 
 
@@ -36,7 +37,7 @@ def start(config: SftConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(config: SftConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    run(config, folder, resume=False)
+    run(config, Launch(folder))
     return folder
 
 
@@ -92,7 +93,7 @@ def test_what_is_validated_and_saved_is_the_average(
         return batch_loss(policy, batch)
 
     monkeypatch.setattr(sft, "batch_loss", loss)
-    validate(trainer, trainer.source)
+    validate(trainer)
     torch.testing.assert_close(seen, [kept] * len(seen))
     trainer.save(tmp_path / "model")
     saved = dict(load_model(tmp_path / "model").named_parameters())
@@ -116,7 +117,7 @@ def test_the_data_of_a_step_does_not_depend_on_the_past(config: SftConfig, start
 
 def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp_path: Path) -> None:
     further = config.model_copy(update={"model": None, "tokenizer": None, "start": str((whole / "best").resolve())})
-    run(further, tmp_path, resume=False, stop_after=2)
+    run(further, Launch(tmp_path, stop_after=2))
     losses = [line["train"]["loss"] for line in lines(tmp_path) if "train" in line]
     first = next(line["train"]["loss"] for line in lines(whole) if "train" in line)
     assert losses[0] < 0.9 * first

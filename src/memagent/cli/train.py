@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="Part")
 
-_RESUME = "the run can go on: memagent train {} -o {} --resume"
+_CONFIG = "config.toml"
 
 app = typer.Typer(help="Train a model to keep what matters in its memory.", no_args_is_help=True)
 
@@ -48,13 +50,12 @@ def sft(
     with boundary() as hints:
         _require()
         from memagent.training.config import SftConfig
+        from memagent.training.run import Launch
         from memagent.training.sft import run
 
         loaded, source = _configured(SftConfig, config, output, changes, resume)
-        hints.append(_RESUME.format("sft", output))
-        console = None if quiet else err
-        run(loaded, output, resume=resume, stop_after=stop_after, console=console, source=source)
-        _done(output)
+        with _resumable("sft", output, hints):
+            run(loaded, Launch(output, resume, stop_after, None if quiet else err, source))
 
 
 @app.command()
@@ -71,12 +72,11 @@ def rl(
         _require()
         from memagent.training.rl import run
         from memagent.training.rl_config import RlConfig
+        from memagent.training.run import Launch
 
         loaded, source = _configured(RlConfig, config, output, changes, resume)
-        hints.append(_RESUME.format("rl", output))
-        console = None if quiet else err
-        run(loaded, output, resume=resume, stop_after=stop_after, console=console, source=source)
-        _done(output)
+        with _resumable("rl", output, hints):
+            run(loaded, Launch(output, resume, stop_after, None if quiet else err, source))
 
 
 @app.command()
@@ -109,7 +109,7 @@ def _configured(
     """
     from memagent.training.config import config_text, find_config, parse_config
 
-    kept = output / "config.toml"
+    kept = output / _CONFIG
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file: give a folder for the run")
     if (output / "metrics.jsonl").exists() and not resume:
@@ -121,5 +121,12 @@ def _configured(
     return parse_config(text, kind, find_config(source or kept)), text
 
 
-def _done(output: Path) -> None:
+@contextmanager
+def _resumable(command: str, output: Path, hints: list[str]) -> Iterator[None]:
+    """Says where the run's results are, or how to go on with it, if it had begun."""
+    try:
+        yield
+    finally:
+        if (output / _CONFIG).exists():
+            hints.append(f"the run can go on: memagent train {command} -o {output} --resume")
     err.print(f"checkpoints: {plain(str(output / 'best'))} and last · curves: memagent report {plain(str(output))}")

@@ -42,9 +42,8 @@ class BackgroundLoop:
         future = self.submit(work)
         try:
             return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        finally:
+            future.cancel()  # nothing, if it is done
 
     def close(self, farewell: Coroutine[Any, Any, None] | None = None) -> None:
         """Cancels what is under way, runs `farewell` (closing clients), stops the thread. May be called again."""

@@ -14,15 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.settings import Settings, make_settings
 from memagent.tasks.samples import generator
 from memagent.training.average import Average
-from memagent.training.begin import make_repeatable, open_log
-from memagent.training.checkpoints import Checkpoints
 from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
 from memagent.training.curriculum import Curriculum
 from memagent.training.log import RunLog
@@ -30,6 +26,7 @@ from memagent.training.loss import Statistics
 from memagent.training.policy import Policy
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import Group, Reading, retention, roll_out
+from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
 from memagent.training.validation import Validation, mean_score
 
@@ -167,32 +164,18 @@ class Trainer:
         self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
 
 
-def run(
-    config: RlConfig,
-    out: Path,
-    *,
-    resume: bool,
-    stop_after: int | None = None,
-    console: Console | None = None,
-    source: str = "",
-) -> Trainer:
-    """Trains to the last batch, `stop_after` batches, or until validation stops improving. `source` as in RunLog. Raises
-    TrainingError."""
-    make_repeatable(config)
-    trainer, checkpoints = Trainer(config, out), Checkpoints(out)
-    resumed = resume and checkpoints.exist()
-    if resumed:
-        trainer.restore(checkpoints.load())
-    last = min(config.steps, stop_after or config.steps)
-    with open_log(config, out, step=trainer.step if resumed else None, source=source, console=console) as log:
-        if trainer.validation and not resumed:
-            _validated(trainer, log)
-            checkpoints.save(0, trainer.save, trainer.state(), best=True)
-        while trainer.step < last and not _exhausted(trainer):
-            _one_batch(trainer, log)
-            better = _validated(trainer, log) if _is_due(trainer, config.validation.every, last) else False
-            if better or _is_due(trainer, config.save_every, last):
-                checkpoints.save(trainer.step, trainer.save, trainer.state(), best=better)
+def run(config: RlConfig, launch: Launch) -> Trainer:
+    """Trains to the last batch, `launch.stop_after` batches, or until validation stops improving. Raises TrainingError."""
+    with begun(config, launch, config.steps, lambda: Trainer(config, launch.out)) as run:
+        trainer = run.trainer
+        if trainer.validation and not run.resumed:
+            _validated(trainer, run.log)
+            run.save(best=True)
+        while not run.ended and not _exhausted(trainer):
+            _one_batch(trainer, run.log)
+            better = _validated(trainer, run.log) if run.is_due(config.validation.every) else False
+            if better or run.is_due(config.save_every):
+                run.save(best=better)
     return trainer
 
 
@@ -222,10 +205,6 @@ def _validated(trainer: Trainer, log: RunLog) -> bool:
     trainer.best = max(trainer.best, mean_score(result))
     trainer.waited = 0 if better else trainer.waited + 1
     return better
-
-
-def _is_due(trainer: Trainer, every: int, last: int) -> bool:
-    return trainer.step % every == 0 or trainer.step == last
 
 
 def _exhausted(trainer: Trainer) -> bool:

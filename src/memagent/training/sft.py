@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,16 +23,15 @@ from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
 from memagent.training.average import Average
-from memagent.training.begin import make_repeatable, open_log
-from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import Mixture, ReadingMixture, SftConfig
-from memagent.training.data import Source, mixture_batch, open_source, step_batches
+from memagent.training.data import mixture_batch, open_source, step_batches
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
 from memagent.training.model import new_model
 from memagent.training.optimizers import Optimizers
 from memagent.training.policy import Policy
 from memagent.training.rows import Batch
+from memagent.training.run import Launch, begun
 
 
 class Trainer:
@@ -43,7 +41,9 @@ class Trainer:
         self.config = config
         plan = config.schedule
         self.policy = Policy(start, config.policy)
-        self.source = open_source(self.policy.tokenizer, config.books, load_profile(config.profile), "train")
+        profile, tokenizer = load_profile(config.profile), self.policy.tokenizer
+        self.source = open_source(tokenizer, config.books, profile, "train")
+        self.held_out = open_source(tokenizer, config.validation_books, profile, "eval")
         self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
         self.average = Average(self.policy.parameters(), plan.average)
         self.optimizer = Optimizers(self.policy.causal, plan)
@@ -125,7 +125,7 @@ def batch_loss(policy: Policy, batch: Batch) -> tuple[Tensor, Tally]:
 
 
 @torch.no_grad()
-def validate(trainer: Trainer, source: Source) -> dict[str, dict[str, float]]:
+def validate(trainer: Trainer) -> dict[str, dict[str, float]]:
     """Per mixture: loss, token accuracy per kind and the share of rows that are right in every token (`row`), on words and
     books that training never sees, with the weights that are kept. The rows are the same every time."""
     result = {}
@@ -134,57 +134,46 @@ def validate(trainer: Trainer, source: Source) -> dict[str, dict[str, float]]:
             tally = Tally()
             for index in range(trainer.config.validation_batches):
                 rng = generator(trainer.config.seed, "validation", 1000 * number + index)
-                batch = mixture_batch(source, rng, mixture, trainer.config.schedule.batch_tokens)
+                batch = mixture_batch(trainer.held_out, rng, mixture, trainer.config.schedule.batch_tokens)
                 tally += batch_loss(trainer.policy, batch)[1]
             result[mixture.name] = tally.summary()
     mean = sum(values["row"] for values in result.values()) / len(result)
     return {**result, "mean": {"row": mean}}
 
 
-def run(
-    config: SftConfig,
-    out: Path,
-    *,
-    resume: bool,
-    stop_after: int | None = None,
-    console: Console | None = None,
-    source: str = "",
-) -> Trainer:
-    """Trains to the end of the schedule, or `stop_after` steps. `source` as in RunLog. Raises TrainingError."""
-    make_repeatable(config)
-    start = model_folder(config.start) if config.start is not None else new_model(config, out / "start")
-    trainer, checkpoints = Trainer(config, start), Checkpoints(out)
-    held_out = open_source(trainer.policy.tokenizer, config.validation_books, load_profile(config.profile), "eval")
-    resumed = resume and checkpoints.exist()
-    if resumed:
-        trainer.restore(checkpoints.load())
-    last = min(config.schedule.steps, stop_after or config.schedule.steps)
-    log = open_log(config, out, step=trainer.step if resumed else None, source=source, console=console)
-    with log, ThreadPoolExecutor(1) as pool:
+def run(config: SftConfig, launch: Launch) -> Trainer:
+    """Trains to the end of the schedule, or `launch.stop_after` steps. Raises TrainingError."""
+    steps = config.schedule.steps
+    with begun(config, launch, steps, lambda: _new(config, launch.out)) as run, ThreadPoolExecutor(1) as pool:
+        trainer, log = run.trainer, run.log
         ahead = pool.submit(trainer.make_step, trainer.step)
         tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
-        while trainer.step < last:
+        while not run.ended:
             batches = ahead.result()
             ahead = pool.submit(trainer.make_step, trainer.step + 1)
             tally += trainer.train_step(batches)
-            step, end = trainer.step, trainer.step == last
-            if step % config.log_every == 0 or end:
+            step = trainer.step
+            if run.is_due(config.log_every):
                 rate = config.schedule.rate_at(step - 1)
                 log.metrics(step, "train", {**tally.summary(), "tokens": trainer.tokens, "lr": rate})
                 log.timing(step, {"update": time.perf_counter() - began}, {"update": trainer.tokens - tokens})
                 tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
             better = False
-            if step % config.validate_every == 0 or end:
-                better = _validated(trainer, held_out, log)
+            if run.is_due(config.validate_every):
+                better = _validated(trainer, log)
                 began, tokens = time.perf_counter(), trainer.tokens
-            if step % config.save_every == 0 or better or end:
-                checkpoints.save(step, trainer.save, trainer.state(), best=better)
+            if better or run.is_due(config.save_every):
+                run.save(best=better)
     return trainer
 
 
-def _validated(trainer: Trainer, source: Source, log: RunLog) -> bool:
+def _new(config: SftConfig, out: Path) -> Trainer:
+    return Trainer(config, model_folder(config.start) if config.start is not None else new_model(config, out / "start"))
+
+
+def _validated(trainer: Trainer, log: RunLog) -> bool:
     """Validates; returns whether no earlier weights got as many rows right."""
-    result: Mapping[str, Mapping[str, float]] = validate(trainer, source)
+    result: Mapping[str, Mapping[str, float]] = validate(trainer)
     log.metrics(trainer.step, "validation", result)
     better = result["mean"]["row"] > trainer.best
     trainer.best = max(trainer.best, result["mean"]["row"])

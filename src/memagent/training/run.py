@@ -1,0 +1,90 @@
+"""A run: a trainer with its log and its checkpoints, begun or gone on with, whichever trainer it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from rich.console import Console
+
+from memagent.training.checkpoints import Checkpoints
+from memagent.training.config import RunConfig
+from memagent.training.log import RunLog
+
+
+class Trainer(Protocol):
+    """What a trainer shows of itself to be kept and restored. `step` counts from 0."""
+
+    step: int
+
+    def save(self, folder: Path) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a run is started: its folder, whether it goes on from the last checkpoint there, the step to stop after, where
+    its metrics are shown, and `source`, as in RunLog."""
+
+    out: Path
+    resume: bool = False
+    stop_after: int | None = None
+    console: Console | None = None
+    source: str = ""
+
+
+T = TypeVar("T", bound=Trainer)
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[T]):
+    """A run under way, to the step `last`."""
+
+    trainer: T
+    log: RunLog
+    checkpoints: Checkpoints
+    resumed: bool
+    last: int
+
+    @property
+    def ended(self) -> bool:
+        return self.trainer.step >= self.last
+
+    def is_due(self, every: int) -> bool:
+        """Whether it is time for what is done every so many steps, and at the end."""
+        return self.trainer.step % every == 0 or self.ended
+
+    def save(self, *, best: bool) -> None:
+        """Writes a checkpoint of where the trainer is. Raises TrainingError."""
+        self.checkpoints.save(self.trainer.step, self.trainer.save, self.trainer.state(), best=best)
+
+
+@contextmanager
+def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) -> Iterator[Run[T]]:
+    """The run of the trainer that `make` makes, of `steps` steps as a whole. The log is opened when the trainer is: a run
+    that cannot begin leaves the folder as it was. Raises TrainingError, and what RunLog raises."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    trainer, checkpoints = make(), Checkpoints(launch.out)
+    resumed = launch.resume and checkpoints.exist()
+    if resumed:
+        trainer.restore(checkpoints.load())
+    log = RunLog(
+        launch.out,
+        step=trainer.step if resumed else -1,
+        console=launch.console,
+        tensorboard=config.log.tensorboard,
+        wandb=config.log.wandb,
+        config=config.model_dump(mode="json"),
+        source=launch.source,
+    )
+    with log:
+        yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps))
