@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ModelRefusedError,
         ModelReplyError,
         ModelUnavailableError,
+        OutputError,
         TaskError,
         TrainingError,
     )
@@ -55,6 +56,7 @@ _HOMES = {
         "ModelRefusedError",
         "ModelReplyError",
         "ModelUnavailableError",
+        "OutputError",
         "TaskError",
         "TrainingError",
     ),
@@ -85,6 +87,7 @@ __all__ = [
     "ModelReplyError",
     "ModelUnavailableError",
     "OpenModel",
+    "OutputError",
     "Profile",
     "Reading",
     "Sampling",

@@ -27,6 +27,10 @@ class MissingExtraError(MemagentError, ImportError):
         self.extra = extra
 
 
+class OutputError(MemagentError, RuntimeError):
+    """A file cannot be written where it was asked for."""
+
+
 class DocumentError(MemagentError, ValueError):
     """A document cannot be read: missing, empty, binary, encrypted, truncated or undecodable. Names the file."""
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import stat
-import subprocess
 import sys
 
 import pytest
 
 from memagent.core.types import Span
-from memagent.errors import TaskError
-from memagent.tasks.files import SampleFile, Shared, atomic_file, check_replaceable, sample_line
+from memagent.errors import OutputError, TaskError
+from memagent.tasks.files import SampleFile, Shared, check_replaceable, sample_line
 from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Fact, Sample
 
@@ -179,79 +176,6 @@ def test_files_that_are_not_there_empty_or_binary(tmp_path):
         SampleFile.open(tmp_path / "binary.jsonl")
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "new" / "out.jsonl"
-
-    def fails():
-        with atomic_file(path) as stream:
-            stream.write("half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fails()
-    assert list(path.parent.iterdir()) == []
-    with atomic_file(path) as stream:
-        stream.write("whole")
-    assert path.read_text(encoding="utf-8") == "whole"
-    (tmp_path / "a file").write_text("")
-    with pytest.raises(TaskError, match="cannot be written"), atomic_file(tmp_path / "a file" / "out.jsonl"):
-        pass
-
-
-def test_what_is_no_file_is_not_replaced(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "to the pipe").symlink_to("pipe")
-    (tmp_path / "circle").symlink_to("circle")
-    for name in ("pipe", "to the pipe", "circle"):
-        with pytest.raises(TaskError, match=f"{name} is not a file that can be replaced"), atomic_file(tmp_path / name):
-            pytest.fail("opened")
-        with pytest.raises(TaskError, match=f"{name} is not a file that can be replaced"):
-            check_replaceable(tmp_path / name)
-    with pytest.raises(TaskError, match="is a folder"), atomic_file(tmp_path):
-        pytest.fail("opened")
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_links_are_followed(tmp_path, there):
-    (tmp_path / "far").mkdir()
-    if there:
-        (tmp_path / "far" / "real.jsonl").write_text("old")
-    (tmp_path / "link.jsonl").symlink_to("far/real.jsonl")
-    with atomic_file(tmp_path / "link.jsonl") as stream:
-        stream.write("new")
-        assert [left.suffix for left in (tmp_path / "far").iterdir()].count(".partial") == 1
-    assert (tmp_path / "link.jsonl").is_symlink()
-    assert [(one.name, one.read_text()) for one in (tmp_path / "far").iterdir()] == [("real.jsonl", "new")]
-
-
-def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
-    path = tmp_path / "out [1].jsonl"
-    code = (
-        "import sys, time; from pathlib import Path; from memagent.tasks.files import atomic_file\n"
-        "with atomic_file(Path(sys.argv[1])) as stream: print('open', flush=True); time.sleep(60)"
-    )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == "open\n"
-        dead, living = processes
-        dead.kill()
-        assert dead.wait() == -signal.SIGKILL
-        others = [tmp_path / f"other.jsonl.{dead.pid}.partial", tmp_path / f"{path.name}.notes.partial"]
-        for other in others:
-            other.write_text("")
-        with atomic_file(path) as stream:
-            stream.write("whole")
-        assert set(tmp_path.iterdir()) == {path, tmp_path / f"{path.name}.{living.pid}.partial", *others}
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
 @pytest.mark.parametrize(
     "text",
     ["# Read me\n", "{not json}\n", "[1]\n", '{"name": "x"}\n', "{\n", "\n", "\0\xff\n", '["question"]\n', "[" * 99_999],
@@ -266,6 +190,12 @@ def test_only_sample_files_may_be_replaced(tmp_path, text):
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     check_replaceable(path)
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(TaskError, match=r"README\.md exists and is not a sample file: give another name"):
+    with pytest.raises(OutputError, match=r"README\.md exists and is not a sample file: give another name"):
         check_replaceable(path)
     assert path.read_text(encoding="latin-1") == text
+
+
+def test_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="pipe is not a file that can be replaced"):
+        check_replaceable(tmp_path / "pipe")

@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from memagent.errors import ConfigError, MissingExtraError, TrainingError
+from memagent.errors import ConfigError, MissingExtraError, OutputError, TrainingError
 from memagent.training.log import RunLog
 
 FILES = ("metrics.jsonl", "timing.jsonl")
@@ -156,7 +156,7 @@ def test_a_file_with_something_else_in_it_is_named_and_left_alone(tmp_path: Path
 def test_when_the_old_lines_cannot_be_dropped_the_file_is_the_old_one(tmp_path: Path) -> None:
     write_run(tmp_path, range(1, 5))
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    with pytest.raises(TrainingError, match=r"metrics\.jsonl: cannot be written: File too large"), largest_file(10):
+    with pytest.raises(OutputError, match=r"metrics\.jsonl: cannot be written: File too large"), largest_file(10):
         RunLog(tmp_path, step=2)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
     write_run(tmp_path, range(3, 5), start=2)
@@ -175,7 +175,7 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_whole_lines(tmp_
 
         write(1)
         size = (tmp_path / name).stat().st_size
-        with pytest.raises(TrainingError, match=name.replace(".", r"\.")), largest_file(size + 5):
+        with pytest.raises(OutputError, match=name.replace(".", r"\.")), largest_file(size + 5):
             write(2)
         assert (tmp_path / name).stat().st_size == size
         write(3)
@@ -184,7 +184,7 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_whole_lines(tmp_
 
 def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file", encoding="utf-8")
-    with pytest.raises(TrainingError, match="run: cannot be written"):
+    with pytest.raises(OutputError, match="run: cannot be written"):
         RunLog(tmp_path / "run")
 
 
@@ -334,7 +334,7 @@ def test_a_disk_that_is_full_for_tensorboard_is_an_error_that_names_its_folder(
     # The thread that writes the events dies of it, and Python reports that besides.
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     before = set(threading.enumerate())
-    with pytest.raises(TrainingError, match="tensorboard: cannot be written"):
+    with pytest.raises(OutputError, match="tensorboard: cannot be written"):
         fill()
     for thread in set(threading.enumerate()) - before:
         thread.join(10)

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
 from memagent.errors import ConfigError
+from memagent.files import atomic_file
 from memagent.journal import Journal, ReadingRecord, TurnEntry
-from memagent.tasks.files import atomic_file
 
 app = typer.Typer(help="Look at, export or delete readings in the journal.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The reading, or the beginning of its id.")]

@@ -25,9 +25,9 @@ from typing import IO, Any
 from memagent.errors import ConfigError
 from memagent.evaluation.records import RECORD_VERSION, Record
 from memagent.evaluation.runs import RUN_SCHEMA, RUN_VERSION, read_header
+from memagent.files import atomic_file
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
-from memagent.tasks.files import atomic_file
 
 _PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
 # What may differ when a run goes on: who runs it, where and when, and how much at once.

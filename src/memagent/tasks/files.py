@@ -12,14 +12,11 @@ from elsewhere must not send other files to a server. `docs/reference/samples.md
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import math
-import os
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -27,7 +24,8 @@ from typing import IO, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from memagent.core.types import Span
-from memagent.errors import TaskError
+from memagent.errors import OutputError, TaskError
+from memagent.files import check_regular
 from memagent.scoring import Mode
 from memagent.tasks.rope import Piece, Rope
 from memagent.tasks.samples import Fact, Sample, checked
@@ -321,34 +319,9 @@ def sample_line(sample: Sample, shared: Shared | None) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-@contextmanager
-def atomic_file(path: Path) -> Iterator[IO[str]]:
-    """A UTF-8 text file that appears whole when the block ends, or not at all. Links are followed.
-
-    Raises TaskError if it cannot be written, or if something other than a file is there. What killed processes left of it
-    goes.
-    """
-    _check_regular(path)
-    real = Path(os.path.realpath(path))
-    partial = real.with_name(f"{real.name}.{os.getpid()}.partial")
-    try:
-        real.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(real)
-        with partial.open("w", encoding="utf-8", newline="") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(real)
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
 def check_replaceable(path: Path) -> None:
-    """Raises TaskError if something other than a sample file is at `path`; an empty file may be replaced."""
-    _check_regular(path)
+    """Raises OutputError if something other than a sample file is at `path`; an empty file may be replaced."""
+    check_regular(path)
     try:
         with path.open("rb") as stream:
             beginning = stream.read(64)
@@ -358,42 +331,10 @@ def check_replaceable(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise TaskError(f"{path} exists and cannot be read ({error.strerror or error}): give another name") from error
+        raise OutputError(f"{path} exists and cannot be read ({error.strerror or error}): give another name") from error
     try:
         values = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         values = None
     if beginning and not (isinstance(values, dict) and "question" in values):
-        raise TaskError(f"{path} exists and is not a sample file: give another name, or remove it")
-
-
-def _check_regular(path: Path) -> None:
-    """Raises TaskError if a folder, a device, a pipe or a link that leads in a circle is at `path`."""
-    try:
-        if path.is_dir():
-            raise TaskError(f"{path} is a folder: give the name of a file in it")
-        if (path.exists() and not path.is_file()) or Path(os.path.realpath(path)).is_symlink():
-            raise TaskError(f"{path} is not a file that can be replaced: give another name")
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def _sweep(path: Path) -> None:
-    """Removes what processes that are dead left of this file."""
-    if os.name != "posix":
-        return  # there, os.kill ends the process
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):
-        pid = left.name.removeprefix(f"{path.name}.").removesuffix(".partial")
-        if re.fullmatch("[0-9]{1,9}", pid) and not _lives(int(pid)):
-            with suppress(OSError):
-                left.unlink()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # it is someone else's
-    return True
+        raise OutputError(f"{path} exists and is not a sample file: give another name, or remove it")

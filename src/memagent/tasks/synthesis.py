@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 
 from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
+from memagent.files import atomic_file
 from memagent.tasks.catalog import find
-from memagent.tasks.files import Shared, atomic_file, check_replaceable, sample_line
+from memagent.tasks.files import Shared, check_replaceable, sample_line
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.question_files import load_questions
 from memagent.tasks.ruler_wording import load_wording

@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memagent.errors import ConfigError, MissingExtraError, TrainingError
+from memagent.errors import ConfigError, MissingExtraError, OutputError, TrainingError
+from memagent.files import atomic_file
 from memagent.training.rows import KINDS
 
 # What the console shows of a training step, in this order, and under which name. The rest is in the file.
@@ -68,8 +69,8 @@ class RunLog:
         """`console` None is silent; `wandb` is the name of a project, "" for none; `config` is shown there. `source` is
         the TOML that the configuration came from: it is kept as config.toml, and a resumed run is configured by it.
 
-        Raises MissingExtraError without the package `tensorboard`, ConfigError without `wandb`, and TrainingError when a
-        file cannot be written or holds something else, or when Weights & Biases cannot start the run.
+        Raises MissingExtraError without the package `tensorboard`, ConfigError without `wandb`, OutputError when a file
+        cannot be written, and TrainingError when one holds something else or Weights & Biases cannot start the run.
         """
         # Packages first: a run that cannot start leaves the files as they are.
         summary_writer = _import_summary_writer() if tensorboard else None
@@ -86,12 +87,12 @@ class RunLog:
             if library is not None:
                 self._mirrors.append(stack.enter_context(_WeightsAndBiases(library, wandb, folder, config)))
             if source:  # last: a run that cannot begin leaves the old one
-                with _failures(folder):
-                    _replace(folder / "config.toml", source.encode())
+                with atomic_file(folder / "config.toml") as file:
+                    file.write(source)
             self._stack = stack.pop_all()
 
     def metrics(self, step: int, part: Literal["train", "validation"], values: Mapping[str, Any]) -> None:
-        """The values of a step: {name: number} or {name: {key: number}}. TypeError for anything else, TrainingError when
+        """The values of a step: {name: number} or {name: {key: number}}. TypeError for anything else, OutputError when
         they cannot be written."""
         scalars = _flat(part, values)
         self._metrics.write({"step": step, part: values})
@@ -117,7 +118,7 @@ class RunLog:
             self._screen.timing(seconds, speed)
 
     def close(self) -> None:
-        """Ends the log; a second call does nothing. Raises TrainingError when the last events cannot be written."""
+        """Ends the log; a second call does nothing. Raises OutputError when the last events cannot be written."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -185,7 +186,7 @@ class _TensorBoard:
         try:
             with _failures(self._folder):
                 self._writer.close()
-        except TrainingError:
+        except OutputError:
             if kind is None:  # else the first error is the one to hear about
                 raise
 
@@ -269,7 +270,7 @@ def _failures(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TrainingError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _forget_after(path: Path, step: int) -> None:
@@ -282,7 +283,8 @@ def _forget_after(path: Path, step: int) -> None:
         line for at, line in enumerate(lines, 1) if line.endswith(b"\n") and _step_of(line, f"{path}, line {at}") <= step
     ]
     if len(kept) < len(lines):
-        _replace(path, b"".join(kept))
+        with atomic_file(path) as file:
+            file.writelines(line.decode() for line in kept)
 
 
 def _step_of(line: bytes, where: str) -> int:
@@ -293,16 +295,6 @@ def _step_of(line: bytes, where: str) -> int:
     if not isinstance(step, int):
         raise TrainingError(f"{where}: the step is {step!r}, not a whole number: repair it, or move the file away")
     return step
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes a neighbour, flushes it to the disk and renames it."""
-    neighbour = path.with_name(path.name + ".tmp")
-    with neighbour.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    neighbour.replace(path)
 
 
 def _flat(part: str, values: Mapping[str, Any]) -> dict[str, float]:
@@ -341,7 +333,8 @@ def _wandb_id(folder: Path) -> str:
         name = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
         if not re.fullmatch("[0-9A-Za-z_-]{1,64}", name):
             name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
-            _replace(path, f"{name}\n".encode())
+            with atomic_file(path) as file:
+                file.write(f"{name}\n")
     return name
 
 

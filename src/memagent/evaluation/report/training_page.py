@@ -15,7 +15,7 @@ from memagent.evaluation.report.curves import SMOOTHED, WINDOW, main_values, mar
 from memagent.evaluation.report.page import GENERATOR, rendered
 from memagent.evaluation.report.training import NoMetricsError, TrainingRun, last_change, read_training_runs
 from memagent.evaluation.report.write import check_replaceable
-from memagent.tasks.files import atomic_file
+from memagent.files import atomic_file
 
 
 def training_page(runs: Sequence[TrainingRun], title: str) -> str:

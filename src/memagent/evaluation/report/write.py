@@ -11,7 +11,8 @@ from memagent.evaluation.report.page import GENERATOR, html_page
 from memagent.evaluation.report.readings import ReadingView, view
 from memagent.evaluation.report.selection import Documents, choose
 from memagent.evaluation.report.tables import MARK, markdown
-from memagent.tasks.files import SampleFile, atomic_file
+from memagent.files import atomic_file
+from memagent.tasks.files import SampleFile
 
 _LOOK = 2000
 

@@ -1,0 +1,70 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from memagent.errors import OutputError
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[str]]:
+    """A UTF-8 text file that appears whole when the block ends, or not at all. Links are followed.
+
+    Raises OutputError if it cannot be written, or if something other than a file is there. What killed processes left of it
+    goes.
+    """
+    check_regular(path)
+    real = Path(os.path.realpath(path))
+    partial = real.with_name(f"{real.name}.{os.getpid()}.partial")
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(real)
+        with partial.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(real)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def check_regular(path: Path) -> None:
+    """Raises OutputError if a folder, a device, a pipe or a link that leads in a circle is at `path`."""
+    try:
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder: give the name of a file in it")
+        if (path.exists() and not path.is_file()) or Path(os.path.realpath(path)).is_symlink():
+            raise OutputError(f"{path} is not a file that can be replaced: give another name")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _sweep(path: Path) -> None:
+    """Removes what processes that are dead left of this file."""
+    if os.name != "posix":
+        return  # there, os.kill ends the process
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):
+        pid = left.name.removeprefix(f"{path.name}.").removesuffix(".partial")
+        if re.fullmatch("[0-9]{1,9}", pid) and not _lives(int(pid)):
+            with suppress(OSError):
+                left.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is someone else's
+    return True

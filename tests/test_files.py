@@ -1,0 +1,85 @@
+"""Files that appear whole or not at all, whatever happens while they are written, and whatever is there already."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from memagent.errors import OutputError
+from memagent.files import atomic_file
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "out.jsonl"
+
+    def fails():
+        with atomic_file(path) as stream:
+            stream.write("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert list(path.parent.iterdir()) == []
+    with atomic_file(path) as stream:
+        stream.write("whole")
+    assert path.read_text(encoding="utf-8") == "whole"
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"), atomic_file(tmp_path / "a file" / "out.jsonl"):
+        pass
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to the pipe").symlink_to("pipe")
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("pipe", "to the pipe", "circle"):
+        with pytest.raises(OutputError, match=f"{name} is not a file that can be replaced"), atomic_file(tmp_path / name):
+            pytest.fail("opened")
+    with pytest.raises(OutputError, match="is a folder"), atomic_file(tmp_path):
+        pytest.fail("opened")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_links_are_followed(tmp_path, there):
+    (tmp_path / "far").mkdir()
+    if there:
+        (tmp_path / "far" / "real.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to("far/real.jsonl")
+    with atomic_file(tmp_path / "link.jsonl") as stream:
+        stream.write("new")
+        assert [left.suffix for left in (tmp_path / "far").iterdir()].count(".partial") == 1
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert [(one.name, one.read_text()) for one in (tmp_path / "far").iterdir()] == [("real.jsonl", "new")]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
+    path = tmp_path / "out [1].jsonl"
+    code = (
+        "import sys, time; from pathlib import Path; from memagent.files import atomic_file\n"
+        "with atomic_file(Path(sys.argv[1])) as stream: print('open', flush=True); time.sleep(60)"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == "open\n"
+        dead, living = processes
+        dead.kill()
+        assert dead.wait() == -signal.SIGKILL
+        others = [tmp_path / f"other.jsonl.{dead.pid}.partial", tmp_path / f"{path.name}.notes.partial"]
+        for other in others:
+            other.write_text("")
+        with atomic_file(path) as stream:
+            stream.write("whole")
+        assert set(tmp_path.iterdir()) == {path, tmp_path / f"{path.name}.{living.pid}.partial", *others}
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
