@@ -6,11 +6,20 @@ import glob
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from memagent.errors import OutputError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises OutputError, naming `path`, for what the system says against writing there."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -23,7 +32,9 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
     check_regular(path)
     real = Path(os.path.realpath(path))
     partial = real.with_name(f"{real.name}.{os.getpid()}.partial")
-    try:
+    with ExitStack() as undo:
+        undo.enter_context(writing(path))
+        undo.callback(_remove, partial)
         real.parent.mkdir(parents=True, exist_ok=True)
         _sweep(real)
         with partial.open("w", encoding="utf-8", newline="") as stream:
@@ -31,22 +42,15 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(real)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def check_regular(path: Path) -> None:
     """Raises OutputError if a folder, a device, a pipe or a link that leads in a circle is at `path`."""
-    try:
+    with writing(path):
         if path.is_dir():
             raise OutputError(f"{path} is a folder: give the name of a file in it")
         if (path.exists() and not path.is_file()) or Path(os.path.realpath(path)).is_symlink():
             raise OutputError(f"{path} is not a file that can be replaced: give another name")
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _sweep(path: Path) -> None:
@@ -56,8 +60,12 @@ def _sweep(path: Path) -> None:
     for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):
         pid = left.name.removeprefix(f"{path.name}.").removesuffix(".partial")
         if re.fullmatch("[0-9]{1,9}", pid) and not _lives(int(pid)):
-            with suppress(OSError):
-                left.unlink()
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def _lives(pid: int) -> bool:

@@ -63,6 +63,7 @@ def test_a_run_keeps_its_configuration_and_goes_on_with_it(
         (["rl", "-o", "{run}", "--resume"], "there is no run in"),
         (["sft", "nothing", "-o", "{run}"], "no configuration 'nothing'"),
         (["rl", "{config}", "-o", "{config}"], "is a file: give a folder"),
+        (["rl", "{config}", "-o", "{config}/run"], "cannot be written"),
         (["rl", "{config}", "-o", "{run}", "--set", "steps=none"], "steps: Input should be a valid integer"),
         (["rl", "{config}", "-o", "{run}", "--set", "start=/nowhere"], "/nowhere"),
         (["sft", "{config}", "-o", "{run}"], "two.toml"),

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from memagent.driver import read
-from memagent.errors import ConfigError, TrainingError
+from memagent.errors import ConfigError, OutputError, TrainingError
 from memagent.models.open import open_model
 from memagent.settings import make_plan, make_settings
 from memagent.tasks.rope import Rope
@@ -97,4 +97,6 @@ def test_export_says_what_is_wrong(trained: tuple[Trainer, Path], tmp_path: Path
         export_checkpoint(trained[1], tmp_path / "model", dtype="float8")
     with pytest.raises(TrainingError, match="holds no checkpoint 'best'"):
         export_checkpoint(tmp_path, tmp_path / "model")
+    with pytest.raises(OutputError, match="within: cannot be written"):
+        export_checkpoint(trained[1], tmp_path / "full" / "file" / "within")
     assert not (tmp_path / "model").exists()

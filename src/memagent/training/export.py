@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import torch
 
-from memagent.errors import ConfigError, TrainingError
+from memagent.errors import ConfigError
+from memagent.files import writing
 from memagent.models.local import quiet
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.model import load_model
@@ -17,8 +18,8 @@ _BESIDE = ("trainer.pt", "model.safetensors", "config.json")
 
 
 def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16") -> None:
-    """Writes weights of `dtype`, the tokenizer and memagent.toml. Raises ConfigError or TrainingError; a folder that is not
-    empty is left alone."""
+    """Writes weights of `dtype`, the tokenizer and memagent.toml; a folder that is not empty is left alone. Raises
+    ConfigError, TrainingError or OutputError."""
     if dtype not in _DTYPES:
         raise ConfigError(f"no dtype {dtype!r} to write weights in; known: {', '.join(_DTYPES)}")
     if name not in ("best", "last"):
@@ -27,12 +28,10 @@ def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = 
         raise ConfigError(f"{folder} is not empty: give a new folder for the model")
     source = Checkpoints(run).folder(cast(Any, name))
     model: Any = load_model(source)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         with quiet():
             model.to(getattr(torch, dtype)).save_pretrained(folder)
         for path in source.iterdir():
             if path.name not in _BESIDE and not (folder / path.name).exists():
                 (folder / path.name).write_bytes(path.read_bytes())
-    except OSError as error:
-        raise TrainingError(f"{folder}: the model cannot be written: {error}") from error

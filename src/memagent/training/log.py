@@ -16,8 +16,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memagent.errors import ConfigError, MissingExtraError, OutputError, TrainingError
-from memagent.files import atomic_file
+from memagent.files import atomic_file, writing
 from memagent.training.rows import KINDS
 
 # What the console shows of a training step, in this order, and under which name. The rest is in the file.
@@ -77,7 +77,7 @@ class RunLog:
         library = _import_wandb() if wandb else None
         self._screen = _Screen(console) if console is not None else None
         self._mirrors: list[_Mirror] = []
-        with _failures(folder):
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             self._metrics = stack.enter_context(_Lines(folder / "metrics.jsonl", step))
@@ -133,14 +133,14 @@ class _Lines:
 
     def __init__(self, path: Path, step: int) -> None:
         self._path = path
-        with _failures(path):
+        with writing(path):
             _forget_after(path, step)
             self._file = path.open("ab", buffering=0)
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends a line. What a full disk took of it is removed again, if the disk allows that much."""
         line = memoryview((json.dumps(_finite(record), allow_nan=False) + "\n").encode())
-        with _failures(self._path):
+        with writing(self._path):
             length = os.fstat(self._file.fileno()).st_size
             try:
                 while line:
@@ -169,12 +169,12 @@ class _TensorBoard:
 
     def __init__(self, summary_writer: Any, folder: Path, step: int) -> None:
         self._folder = folder
-        with _failures(folder):
+        with writing(folder):
             # TensorBoard hides the purge step itself too, and the points of the checkpoint's step are not made again.
             self._writer = summary_writer(str(folder), purge_step=step + 1)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        with _failures(self._folder):
+        with writing(self._folder):
             for tag, value in scalars.items():
                 self._writer.add_scalar(tag, value, step)
             self._writer.flush()
@@ -184,7 +184,7 @@ class _TensorBoard:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            with _failures(self._folder):
+            with writing(self._folder):
                 self._writer.close()
         except OutputError:
             if kind is None:  # else the first error is the one to hear about
@@ -265,14 +265,6 @@ class _Screen:
         return shown.encode(self._console.encoding, "backslashreplace").decode(self._console.encoding)
 
 
-@contextmanager
-def _failures(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
 def _forget_after(path: Path, step: int) -> None:
     """Drops the lines of later steps and a torn last line; the file is the old one or the new one at any time."""
     if not path.exists():
@@ -329,7 +321,7 @@ def _number(value: float) -> str:
 def _wandb_id(folder: Path) -> str:
     """The run's name at wandb: made once from where the folder is, kept in it, so that it may move."""
     path = folder / "wandb-id"
-    with _failures(path):
+    with writing(path):
         name = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
         if not re.fullmatch("[0-9A-Za-z_-]{1,64}", name):
             name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]

@@ -19,6 +19,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from memagent.errors import TrainingError
+from memagent.files import writing
 from memagent.models.local import quiet
 from memagent.training.config import ModelShape, SftConfig
 
@@ -54,16 +55,18 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> Lfm2ForCausalL
 def new_model(config: SftConfig, folder: Path) -> Path:
     """Writes a model with random weights, its tokenizer and how it is to be read with; returns the folder.
 
-    A folder that is there already is taken as it is: the run goes on.
+    A folder that is there already is taken as it is: the run goes on. Raises OutputError.
     """
     assert config.model is not None
     assert config.tokenizer is not None
     if not (folder / "memagent.toml").is_file():
         with quiet():
             tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
-            build_model(config.model, len(tokenizer), config.seed).save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-        (folder / "memagent.toml").write_text(settings_text(config), encoding="utf-8")
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                build_model(config.model, len(tokenizer), config.seed).save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+                (folder / "memagent.toml").write_text(settings_text(config), encoding="utf-8")
     return folder
 
 

@@ -26,7 +26,6 @@ class Validation:
     def __init__(self, config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> None:
         self._config, self._folder = config, folder
         self._files: dict[str, SampleFile] = {}
-        folder.mkdir(parents=True, exist_ok=True)
         for part in config.task:
             path = part.file or folder / f"{part.name}.jsonl"
             if part.task is not None:
