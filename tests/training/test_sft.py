@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from memagent.errors import TrainingError
+from memagent.tasks.words import shipped_words
 from memagent.training import sft
 from memagent.training.config import SftConfig
 from memagent.training.metrics import Tally
@@ -113,6 +115,13 @@ def test_the_data_of_a_step_does_not_depend_on_the_past(config: SftConfig, start
     one, other = Trainer(config, start), Trainer(config, start)
     assert one.make_step(7) == other.make_step(7)
     assert one.make_step(7) != other.make_step(8)
+
+
+def test_words_made_of_pieces_are_for_training_alone(config: SftConfig, start: Path) -> None:
+    trainer = Trainer(config.model_copy(update={"pieced": 0.5}), start)
+    for listed, drawn in zip(astuple(shipped_words("train")), astuple(trainer.source.materials.words), strict=True):
+        assert len(drawn) == 2 * len(listed)
+    assert trainer.held_out.materials.words == shipped_words("eval")
 
 
 def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp_path: Path) -> None:

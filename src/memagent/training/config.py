@@ -133,13 +133,15 @@ class RunConfig(Part):
 
 
 class SftConfig(RunConfig):
-    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file."""
+    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `pieced`: share of the
+    words of keys and values that are made of the tokenizer's pieces."""
 
     start: str | None = None
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
     profile: str
+    pieced: float = Field(0.0, ge=0, lt=1)
     log_every: Positive = 20
     validate_every: Positive = 500
     validation_batches: Positive = 2

@@ -23,6 +23,7 @@ from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.updates import Recipe, answer_prompt, draw_exercise, near_word, plant_all, prompt_parts
+from memagent.training.vocabulary import pieced_words
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
 _CHARS_PER_TOKEN = 3.3
@@ -167,10 +168,13 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     return rows[:count]
 
 
-def open_source(tokenizer: Any, books: Sequence[Path], profile: Profile, split: Split) -> Source:
-    """Loads the books and the words of `split`, for a tokenizer of transformers."""
-    raw = tokenizer.backend_tokenizer
-    materials = Materials(
-        tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books), words=shipped_words(split)
-    )
+def open_source(
+    tokenizer: Any, books: Sequence[Path], profile: Profile, split: Split, pieced: float = 0.0, seed: int = 0
+) -> Source:
+    """Loads the books and the words of `split`, for a tokenizer of transformers. `pieced`: the share of words made of its
+    pieces, drawn with `seed`."""
+    raw, words = tokenizer.backend_tokenizer, shipped_words(split)
+    if pieced:
+        words = pieced_words(raw, words, pieced, generator(seed, "pieced", 0))
+    materials = Materials(tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books), words=words)
     return Source(materials, profile, raw, ChatFormat(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id or 0)
