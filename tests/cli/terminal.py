@@ -14,6 +14,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
 
@@ -76,3 +77,10 @@ class Terminal:
         with contextlib.suppress(OSError):  # the terminal is closed when the process ends
             while data := os.read(self._master, 4096):
                 self._data += data
+
+
+def handled(pid: int) -> bool:
+    """Whether the process has got as far as its own handler of SIGTERM."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in status if line.startswith("SigCgt"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from memagent.journal import Journal
 from memagent.models.open import EMBEDDED
 from tests.cli.conftest import reader
-from tests.cli.terminal import wait_for
+from tests.cli.terminal import handled, wait_for
 from tests.faults import Fault, FaultServer
 
 
@@ -108,7 +107,7 @@ def test_at_any_moment_before_the_first_turn(tmp_path, after):
     path = tmp_path / "long.txt"
     path.write_text("The sea is wide. " * 400_000)
     process = spawn("ask", path, "-q", "What is the code for amber-falcon?", "--model", EMBEDDED)
-    wait_for(lambda: _handled(process.pid))
+    wait_for(lambda: handled(process.pid))
     time.sleep(after)
     signalled(process, [signal.SIGINT, signal.SIGINT])
 
@@ -129,6 +128,24 @@ def test_an_import_is_let_finish(tmp_path):
     assert done.stdout.split() == ["imported", "interrupted"], done.stderr
 
 
+def test_an_interrupt_strikes_once(tmp_path):
+    """The import it waited for fails, and the program is on its way out: nothing may break what follows."""
+    (tmp_path / "library.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**5): pass\nraise ImportError\n"
+    )
+    program = (
+        "import time\nfrom memagent.cli import interrupts\nfrom memagent.cli.console import boundary\n"
+        "interrupts.install()\n"
+        "try:\n    with boundary() as hints:\n        hints.append('go on')\n        import library\n"
+        "finally:\n    assert interrupts.received()\n    time.sleep(0.2)\n    interrupts.leave()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=25,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "\ninterrupted\ngo on\n")
+
+
 def test_a_pipe_of_questions_stopped_by_timeout(book):
     """`timeout` signals the process, then its group."""
     with FaultServer(reader, delay=0.05) as server:
@@ -139,10 +156,3 @@ def test_a_pipe_of_questions_stopped_by_timeout(book):
     if done.returncode != 0:  # the reading may have been quicker
         assert done.returncode == 130
         assert "Traceback" not in done.stderr
-
-
-def _handled(pid: int) -> bool:
-    """Whether the process has got as far as its own handler of SIGTERM."""
-    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next(int(line.split()[1], 16) for line in status if line.startswith("SigCgt"))
-    return bool(caught >> (signal.SIGTERM - 1) & 1)

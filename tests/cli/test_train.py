@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cli.terminal import handled, wait_for
 
 CONFIG = """
 # Two batches.
@@ -83,7 +88,34 @@ def test_bad_input_is_one_line_and_begins_no_run(
 def test_a_run_is_not_begun_again_by_mistake(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "metrics.jsonl").write_text("", encoding="utf-8")
+    (run / "metrics.jsonl").write_text('{"step": 1, "train": {}}\n', encoding="utf-8")
     result = memagent("train", "rl", config_file, "-o", run)
     assert result.code != 0
     assert "--resume" in result.err
+
+
+def test_what_a_run_left_that_could_not_begin_is_in_nobodys_way(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").touch()
+    assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
+
+
+def test_an_interrupted_run_says_how_to_go_on_if_it_began(config_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "memagent", "train", "rl", str(config_file), "-o", str(run), "--set", "steps=99"]
+
+    def interrupted(ready: Callable[[int], bool]) -> str:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: ready(process.pid))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130, said
+        return said
+
+    assert "can go on" not in interrupted(handled)
+    assert f"the run can go on: memagent train rl -o {run} --resume" in interrupted(
+        lambda _: (run / "config.toml").exists()
+    )

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from memagent.errors import TrainingError
+from memagent.errors import OutputError, TrainingError
 from memagent.training.checkpoints import Checkpoints
 
 # Every call by which the saving of a checkpoint can change what is on a disk.
@@ -146,12 +146,12 @@ def test_a_disk_that_is_full_at_any_place_is_an_error_that_names_the_folder_and_
         with fails_at(number, full, monkeypatch) as (hook, _):
             try:
                 checkpoints.save(3, write(3, hook), state(3, best=3), best=best)
-            except TrainingError as error:
+            except OutputError as error:
                 messages.append(str(error))
         assert whole(checkpoints, "last") in (2, 3)
         assert whole(checkpoints, "best") in (1, 3)
     assert len(messages) >= 5
-    assert all(f"{Path('checkpoints', '000003')}: the checkpoint cannot be written" in message for message in messages)
+    assert all(f"{Path('checkpoints', '000003')}: cannot be written" in message for message in messages)
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write failed: 28")])
@@ -163,7 +163,7 @@ def test_a_full_disk_while_the_model_is_written_leaves_the_earlier_checkpoint_an
         raise failure
 
     checkpoints = started(tmp_path, leftover=False)
-    with pytest.raises(TrainingError, match="cannot be written") as error:
+    with pytest.raises(OutputError, match="cannot be written") as error:
         checkpoints.save(3, full, state(3, best=3), best=True)
     assert str(tmp_path / "checkpoints" / "000003") in str(error.value)
     assert (whole(checkpoints, "last"), whole(checkpoints, "best")) == (2, 1)
@@ -175,7 +175,7 @@ def test_a_full_disk_as_safetensors_reports_it_is_an_error_that_names_the_folder
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     checkpoints = started(tmp_path, leftover=False)
-    with pytest.raises(TrainingError, match="000003"):
+    with pytest.raises(OutputError, match="000003"):
         checkpoints.save(3, full, state(3, best=3))
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from transformers import AutoTokenizer
 
 from memagent.models.open import EMBEDDED
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
-from memagent.training.data import Source, mixture_batch, open_source
+from memagent.tasks.words import shipped_words
+from memagent.training.data import Source, exercise_row, mixture_batch, open_source
 from memagent.training.readings import TaskRecipe
+from memagent.training.updates import Recipe
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +49,23 @@ def test_quiet_is_the_share_of_turns_without_change_that_are_trained_on(source: 
 def test_a_batch_holds_updates_or_answers(source: Source) -> None:
     assert all("- " in reply for _, reply in replies(source))
     assert all("- " not in reply for _, reply in replies(source, answer=1.0))
+
+
+def test_a_chunk_is_taken_from_around_a_word_of_an_asked_key(tmp_path: Path) -> None:
+    adjectives = shipped_words("train").adjectives
+    book = tmp_path / "book.txt"
+    book.write_text("".join(f"Somebody spoke of what is {word} again, and went away. " for word in adjectives))
+    source = open_source(AutoTokenizer.from_pretrained(EMBEDDED), [book], load_profile("compact"), "train")
+
+    def share(near: float) -> float:
+        recipe = Recipe(tokens=(500, 500), near=near, stated=0.0, distractors=(0, 0), answer=0.0)
+        found = 0
+        for number in range(60):
+            row = exercise_row(source, generator(1, "near", number), recipe, 500)
+            prompt = source.tokenizer.decode(list(row.ids[: row.start]))
+            question, chunk = prompt.split("Text:", 1)
+            asked = set(re.findall("[a-z]+", question.lower()))
+            found += bool(asked & set(re.findall("what is ([a-z]+) again", chunk.replace(chr(10), " "))))
+        return found / 60
+
+    assert share(1.0) > share(0.0) + 0.2

@@ -424,8 +424,10 @@ def test_a_wandb_that_cannot_start_is_an_error_of_training(
         raise RuntimeError("no network")
 
     monkeypatch.setattr(wandb, "init", refuse)
+    (tmp_path / "config.toml").write_text("steps = 1\n", encoding="utf-8")
     with pytest.raises(TrainingError, match="reading: no network"):
-        RunLog(tmp_path, wandb="reading")
+        RunLog(tmp_path, wandb="reading", source="steps = 2\n")
+    assert (tmp_path / "config.toml").read_text(encoding="utf-8") == "steps = 1\n"  # of the run before
 
 
 def test_without_the_package_wandb_is_named_with_its_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from memagent.errors import TrainingError
+from memagent.errors import MemagentError, TrainingError
 from memagent.tasks.words import shipped_words
 from memagent.training import sft
 from memagent.training.config import SftConfig
@@ -115,6 +115,13 @@ def test_the_data_of_a_step_does_not_depend_on_the_past(config: SftConfig, start
     one, other = Trainer(config, start), Trainer(config, start)
     assert one.make_step(7) == other.make_step(7)
     assert one.make_step(7) != other.make_step(8)
+
+
+def test_a_run_that_could_not_begin_leaves_nothing_that_counts(config: SftConfig, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(MemagentError, match="nowhere"):
+        run(config.model_copy(update={"books": [Path("nowhere")], "seed": 99}), Launch(tmp_path))
+    run(config, Launch(tmp_path, stop_after=1))
+    assert lines(tmp_path)[0] == lines(whole)[0]
 
 
 def test_words_made_of_pieces_are_for_training_alone(config: SftConfig, start: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 EXIT_CODE = 130
 _ECHO = 1.0  # seconds in which a signal is the same interrupt as the one before
 _AGAIN = 0.02  # seconds until the next try to stop a program that imports
+_TIMED = hasattr(signal, "setitimer")  # not on Windows
 
 
 class _Seen:
@@ -33,11 +34,14 @@ def install() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
-    signal.signal(signal.SIGALRM, _stop)
+    if _TIMED:
+        signal.signal(signal.SIGALRM, _stop)
 
 
 def received() -> bool:
-    """Whether an interrupt has come."""
+    """Whether an interrupt has come. One that has does not strike any more: what follows is the end of the program."""
+    if _TIMED:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return _Seen.last is not None
 
 
@@ -78,7 +82,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 def _stop(_: int, frame: FrameType | None) -> None:
     if _Seen.held:
         return
-    if _importing(frame):
+    if _TIMED and _importing(frame):
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         return
     loop = _running_loop()

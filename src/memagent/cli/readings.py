@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
-from memagent.errors import ConfigError
 from memagent.files import atomic_file
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
@@ -75,8 +74,6 @@ def export(
         if output is None:
             sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
         else:
-            if not output.parent.is_dir():
-                raise ConfigError(f"{output} cannot be written: {output.parent} is no folder. Make it, or choose another")
             with atomic_file(output) as file:
                 file.writelines(line + "\n" for line in lines)
 

@@ -107,18 +107,18 @@ def _configured(
 
     A folder with a run is not begun again by mistake.
     """
-    from memagent.training.config import config_text, find_config, parse_config
+    from memagent.training.config import read_config
 
     kept = output / _CONFIG
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file: give a folder for the run")
-    if (output / "metrics.jsonl").exists() and not resume:
+    metrics = output / "metrics.jsonl"
+    if not resume and (kept.exists() or (metrics.exists() and metrics.stat().st_size)):
         raise TrainingError(f"{output} holds a run: go on with --resume, or choose another folder")
     if source is None and not (resume and kept.exists()):
         why = f"there is no run in {output} to go on with" if resume else "a run needs a configuration"
         raise ConfigError(f"{why}: give CONFIG, a TOML file or the name of a preset")
-    text = config_text(source or kept, changes)
-    return parse_config(text, kind, find_config(source or kept)), text
+    return read_config(source or kept, kind, changes)
 
 
 @contextmanager

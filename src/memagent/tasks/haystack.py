@@ -63,7 +63,8 @@ class Haystack:
         return self.borders[rng.randrange(len(self.borders))]
 
     def window(self, rng: random.Random, chars: int, word: str = "") -> str:
-        """At least `chars` characters from a random border on, to a space. `word` stands in them, if in the text."""
+        """At least `chars` characters from a random border on, to a space. They begin shortly before `word` where
+        the text has it."""
         place = self.start(rng)
         if word:
             found = self.text.find(word, place)

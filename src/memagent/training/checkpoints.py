@@ -11,16 +11,27 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 
-from memagent.errors import TrainingError
+from memagent.errors import OutputError, TrainingError
 
 _STATE = "trainer.pt"
+
+
+@contextmanager
+def writing_model(folder: Path, partial: Path) -> Iterator[None]:
+    """Removes `partial` and raises OutputError, naming `folder`, when weights cannot be written."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
+        shutil.rmtree(partial, ignore_errors=True)
+        raise OutputError(f"{folder}: cannot be written: {error}") from error
 
 
 class Checkpoints:
@@ -35,11 +46,11 @@ class Checkpoints:
     def save(self, step: int, write: Callable[[Path], None], state: dict[str, Any], *, best: bool = False) -> Path:
         """Writes the checkpoint of `step`: `write` puts the model into a folder, `state` goes beside it.
 
-        Raises TrainingError if it cannot be written (a full disk); the checkpoints before it are still there then.
+        Raises OutputError if it cannot be written (a full disk); the checkpoints before it are still there then.
         """
         folder = self.run / "checkpoints" / f"{step:06d}"
         temporary = folder.with_suffix(".tmp")
-        try:
+        with writing_model(folder, temporary):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             write(temporary)
@@ -51,9 +62,6 @@ class Checkpoints:
             if best:
                 self._link("best", folder)
             self._link("last", folder)  # last: from then on the state counts
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise TrainingError(f"{folder}: the checkpoint cannot be written: {error}") from error
         self._tidy()
         return folder
 

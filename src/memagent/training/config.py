@@ -166,18 +166,19 @@ Config = TypeVar("Config", bound=Part)
 
 
 def load_config(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
-    """Reads and checks a configuration; see `config_text` and `parse_config`."""
-    return parse_config(config_text(source, changes), kind, find_config(source))
+    """Reads and checks a configuration; see `read_config`."""
+    return read_config(source, kind, changes)[0]
 
 
-def parse_config(text: str, kind: type[Config], path: Path) -> Config:
-    """Checks the TOML of the file at `path`. Raises ConfigError that names file and field."""
+def read_config(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> tuple[Config, str]:
+    """The checked configuration and its TOML; see `config_text`. Raises ConfigError that names file and field."""
+    text = config_text(source, changes)
     try:
-        return kind.model_validate(tomllib.loads(text))
+        return kind.model_validate(tomllib.loads(text)), text
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{path}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{find_config(source)}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def config_text(source: str | Path, changes: Sequence[str] = ()) -> str:

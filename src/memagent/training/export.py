@@ -8,9 +8,8 @@ from typing import Any, cast
 import torch
 
 from memagent.errors import ConfigError
-from memagent.files import writing
 from memagent.models.local import quiet
-from memagent.training.checkpoints import Checkpoints
+from memagent.training.checkpoints import Checkpoints, writing_model
 from memagent.training.model import load_model
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -28,7 +27,7 @@ def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = 
         raise ConfigError(f"{folder} is not empty: give a new folder for the model")
     source = Checkpoints(run).folder(cast(Any, name))
     model: Any = load_model(source)
-    with writing(folder):
+    with writing_model(folder, folder):
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
             model.to(getattr(torch, dtype)).save_pretrained(folder)

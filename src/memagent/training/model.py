@@ -19,8 +19,8 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from memagent.errors import TrainingError
-from memagent.files import writing
 from memagent.models.local import quiet
+from memagent.training.checkpoints import writing_model
 from memagent.training.config import ModelShape, SftConfig
 
 _CONSTANT = 0.5  # of every embedding's first coordinate, at the start
@@ -62,7 +62,7 @@ def new_model(config: SftConfig, folder: Path) -> Path:
     if not (folder / "memagent.toml").is_file():
         with quiet():
             tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
-            with writing(folder):
+            with writing_model(folder, folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 build_model(config.model, len(tokenizer), config.seed).save_pretrained(folder)
                 tokenizer.save_pretrained(folder)

@@ -157,7 +157,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Undoes a stop. Raises TrainingError if the checkpoint is another configuration's."""
+        """Undoes a stop."""
         self.policy.restore(state["parameters"])
         self.average.restore(state["average"])
         self.updater.optimizer.load_state_dict(state["optimizer"])

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from rich.console import Console
 
+from memagent.errors import TrainingError
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import RunConfig
 from memagent.training.log import RunLog
@@ -62,21 +63,21 @@ class Run(Generic[T]):
         return self.trainer.step % every == 0 or self.ended
 
     def save(self, *, best: bool) -> None:
-        """Writes a checkpoint of where the trainer is. Raises TrainingError."""
+        """Writes a checkpoint of where the trainer is. Raises OutputError."""
         self.checkpoints.save(self.trainer.step, self.trainer.save, self.trainer.state(), best=best)
 
 
 @contextmanager
 def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) -> Iterator[Run[T]]:
     """The run of the trainer that `make` makes, of `steps` steps as a whole. The log is opened when the trainer is: a run
-    that cannot begin leaves the folder as it was. Raises TrainingError, and what RunLog raises."""
+    that cannot begin leaves metrics and configuration as they were. Raises TrainingError, and what RunLog raises."""
     if config.threads:
         torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     trainer, checkpoints = make(), Checkpoints(launch.out)
     resumed = launch.resume and checkpoints.exist()
     if resumed:
-        trainer.restore(checkpoints.load())
+        _restore(trainer, checkpoints.load())
     log = RunLog(
         launch.out,
         step=trainer.step if resumed else -1,
@@ -88,3 +89,14 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
     )
     with log:
         yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps))
+
+
+def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
+    try:
+        trainer.restore(state)
+    except TrainingError:
+        raise
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:  # torch has no class of its own for it
+        raise TrainingError(
+            f"the checkpoint does not fit this configuration, or another version wrote it: {error}. Begin a new run"
+        ) from error

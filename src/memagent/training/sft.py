@@ -8,6 +8,7 @@ number of threads, CPU).
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -63,13 +64,10 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Undoes a stop. Raises TrainingError if the checkpoint is of another model."""
+        """Undoes a stop."""
         self.policy.restore(state["parameters"])
         self.average.restore(state["average"])
-        try:
-            self.optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise TrainingError(f"the checkpoint does not fit this configuration: {error}") from error
+        self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
 
     def make_step(self, step: int) -> list[tuple[str, Batch]]:
@@ -144,7 +142,7 @@ def validate(trainer: Trainer) -> dict[str, dict[str, float]]:
 def run(config: SftConfig, launch: Launch) -> Trainer:
     """Trains to the end of the schedule, or `launch.stop_after` steps. Raises TrainingError."""
     steps = config.schedule.steps
-    with begun(config, launch, steps, lambda: _new(config, launch.out)) as run, ThreadPoolExecutor(1) as pool:
+    with begun(config, launch, steps, lambda: _new(config, launch)) as run, ThreadPoolExecutor(1) as pool:
         trainer, log = run.trainer, run.log
         ahead = pool.submit(trainer.make_step, trainer.step)
         tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
@@ -167,8 +165,13 @@ def run(config: SftConfig, launch: Launch) -> Trainer:
     return trainer
 
 
-def _new(config: SftConfig, out: Path) -> Trainer:
-    return Trainer(config, model_folder(config.start) if config.start is not None else new_model(config, out / "start"))
+def _new(config: SftConfig, launch: Launch) -> Trainer:
+    if config.start is not None:
+        return Trainer(config, model_folder(config.start))
+    start = launch.out / "start"
+    if not launch.resume:
+        shutil.rmtree(start, ignore_errors=True)  # of a run that could not begin
+    return Trainer(config, new_model(config, start))
 
 
 def _validated(trainer: Trainer, log: RunLog) -> bool:

@@ -34,7 +34,8 @@ class Recipe(Part):
     fresh        share of exercises with the first, empty memory
     kept         share of asked keys that have a value in the memory otherwise
     distractors  number of facts about other keys in the chunk; `related` is the share that resembles an asked key
-    near         share of chunks whose book text holds a word of an asked key
+    near         share of chunks for which a word of an asked key is looked up, and the book's text taken from around it;
+                 any other text where the book has no such letters
     answer       share of exercises that ask for the answer and show no chunk
     echo         share of rows that are random tokens to be repeated: copying, and nothing else
     """

@@ -20,8 +20,8 @@ _LONGEST = 12  # letters of a word
 
 
 def pieced_words(tokenizer: Tokenizer, words: Words, share: float, rng: random.Random) -> Words:
-    """The words, and so many made-up ones that they are `share` (below 1) of each list. Every piece that can begin a word
-    begins one, where there are as many. None is a word that is kept for evaluation. Raises TrainingError."""
+    """The words, and so many made-up ones that they are `share` (below 1) of each list. The pieces that can begin a word
+    take turns in beginning one; none is a word that is kept for evaluation. Raises TrainingError."""
     texts = [tokenizer.decode([number]) for number in range(tokenizer.get_vocab_size())]
     heads = [text[1:] for text in texts if re.fullmatch(" [a-z]{2,9}", text)]
     tails = [text for text in texts if re.fullmatch("[a-z]{2,9}", text)]
