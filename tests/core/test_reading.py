@@ -270,6 +270,32 @@ REPLIES = st.lists(
 )
 
 
+LINED = replace(PROFILE, memory_line="- .+: .+")
+
+
+@pytest.mark.parametrize("slip", ["as bread is warm", ",", "- k: 1\nas bread", "-k: 1", "- k:", "- k: 1\n\n- j: 2"])
+def test_a_reply_without_the_form_of_a_memory_is_not_taken(slip):
+    state = after(plan(profile=LINED), "- k: 1\n- j: not yet", slip)
+    assert (state.outcome, state.memory, state.chunk) == ("malformed", "- k: 1\n- j: not yet", 2)
+    state = after(plan(profile=LINED, rules="paper"), "- k: 1", slip)
+    assert (state.outcome, state.memory) == ("kept", slip)
+
+
+def test_a_reply_with_the_form_of_a_memory_replaces_it_and_no_change_is_still_no_change():
+    state = after(plan(profile=LINED), "- k: 1", "- k: 2\n- j: 3")
+    assert (state.outcome, state.memory) == ("kept", "- k: 2\n- j: 3")
+    assert after(plan(profile=LINED), "- k: 1", "No change.").outcome == "unchanged"
+    assert after(plan(profile=LINED), "").outcome == "retry_empty"
+
+
+def test_what_fits_of_a_long_reply_must_have_the_form_too():
+    a_plan = plan(profile=LINED)
+    long = " ".join(f"x{n}" for n in range(30))
+    state = after(a_plan, "- k: 1", f"- k: {long}", f"- k: {long}")
+    assert (state.outcome, state.memory.startswith("- k: x0")) == ("fitted", True)
+    assert after(a_plan, "- k: 1", long, long).outcome == "malformed"
+
+
 @given(REPLIES, st.integers(0, 20), st.sampled_from(["careful", "paper"]))
 @settings(max_examples=200, deadline=None)
 def test_a_reading_stopped_anywhere_and_taken_up_from_json_ends_the_same(replies, stop, rules):

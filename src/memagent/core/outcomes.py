@@ -7,6 +7,7 @@
 |                                            | up to its last whole line or sentence      | memory                   |
 | empty (or reasoning only)                  | asked once more; then the memory stays     | the memory becomes empty |
 | prose such as "no change"                  | the memory stays                           | the prose is the memory  |
+| not of the form that the profile asks for  | the memory stays                           | the reply is the memory  |
 | empty answer                               | asked once more; then an empty answer      | an empty answer          |
 | an answer cut at the length limit          | is the answer                              | the same                 |
 
@@ -27,6 +28,7 @@ Outcome: TypeAlias = Literal[
     "kept",  # the reply replaced the memory
     "fitted",  # the reply was too long; what fits replaced the memory
     "unchanged",  # the reply said that nothing changes; the memory stays
+    "malformed",  # the reply had not the form of a memory; the memory stays
     "empty",  # the reply was empty
     "retry_long",  # too long; the turn is asked again
     "retry_empty",  # empty; the turn is asked again
@@ -107,6 +109,11 @@ def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Toke
         return tokenizer.count(reply) > budget
     reasoned = completion.reasoning or reply != completion.text.strip()
     return not reasoned and completion.completion_tokens > budget + 1  # the end token counts as one
+
+
+def has_form(memory: str, line: str) -> bool:
+    """True if every line of the memory matches the regular expression `line` in full; "" is matched by any."""
+    return not line or all(re.fullmatch(line, one) for one in memory.splitlines())
 
 
 def fit(reply: str, budget: int, tokenizer: Tokenizer, whole_lines: bool) -> str:

@@ -6,6 +6,7 @@ pass, so braces inside a question, a memory or a document are text and never a f
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -35,6 +36,8 @@ class Profile:
                   Empty: then `update` is shown with an empty memory
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
+    memory_line   a regular expression; a reply with a line that it does not match in full is not taken for a memory. Empty:
+                  a memory has any form
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
     """
 
@@ -48,6 +51,7 @@ class Profile:
     direct: str = ""
     note: str = ""
     retry: str = ""
+    memory_line: str = ""
     answer_format: AnswerFormat = "text"
 
     def __post_init__(self) -> None:
@@ -55,6 +59,10 @@ class Profile:
             value = getattr(self, template)
             if value or template in ("update", "answer"):
                 _check(f"profile {self.name!r}, template {template!r}", value, required, required | optional)
+        try:
+            re.compile(self.memory_line)
+        except re.error as error:
+            raise ConfigError(f"profile {self.name!r}: memory_line is no regular expression: {error}") from None
         if self.answer_format not in ("text", "boxed"):
             raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
 

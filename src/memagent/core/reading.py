@@ -30,6 +30,7 @@ from memagent.core.outcomes import (
     appended,
     boxed,
     fit,
+    has_form,
     newest,
     over_budget,
     reply_text,
@@ -260,6 +261,8 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
         if careful and not state.retry:
             return _retry(state, "retry_long")
         reply = fit(reply, plan.budgets.memory, plan.tokenizer, careful)
+    if careful and not has_form(reply, plan.profile.memory_line):
+        return _next_span(plan, state, state.memory, "malformed")
     if plan.write == "append":
         notes = appended(state.memory, reply)
         reply = newest(notes, plan.budgets.memory, plan.tokenizer)

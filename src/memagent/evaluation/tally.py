@@ -114,6 +114,11 @@ class Tally:
         return self.outcomes["unchanged"]
 
     @property
+    def malformed(self) -> int:
+        """Turns whose reply had not the form of a memory; the memory stayed."""
+        return self.outcomes["malformed"]
+
+    @property
     def filler(self) -> float | None:
         return mean(self.fillers)
 

@@ -34,7 +34,8 @@ class Defaults(BaseModel):
     """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
 
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
-    text it is shown (false for one that was only trained to update a memory and answer from it). tokens_per_second:
+    text it is shown (false for one that was only trained to update a memory and answer from it). memory_line: the form of
+    every line of its memories, as in a profile. tokens_per_second:
     document tokens read per second on the machine the file names, for estimates.
     """
 
@@ -42,6 +43,7 @@ class Defaults(BaseModel):
 
     profile: str | None = None
     direct: bool = True
+    memory_line: str = ""
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None

@@ -132,7 +132,7 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
     yield ""
     heads = (
         "contender facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {n} updates, %"
-        "|overflow|memory full|empty|unchanged|filler, %"
+        "|overflow|memory full|empty|unchanged|malformed|filler, %"
     )
     names = heads.format(n=STEPS).replace("contender facts", "contender|facts").split("|")
     rows = []
@@ -146,7 +146,8 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
                 *(f"{tally.facts:,}", percent(tally.coverage), str(tally.missed), str(tally.cut), str(tally.drifted)),
                 *(step, f"{kept.steps:,}" if kept else ""),
                 f"{percent(kept.far)} ({percents(kept.far_interval)})" if kept else "",
-                *(str(tally.overflow), str(tally.full), str(tally.empty), str(tally.unchanged), percent(tally.filler)),
+                *(str(tally.overflow), str(tally.full), str(tally.empty), str(tally.unchanged)),
+                *(str(tally.malformed), percent(tally.filler)),
             ]
         )
     yield from table_lines(names, rows)
