@@ -74,6 +74,8 @@ def export(
         if output is None:
             sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
         else:
+            if not output.parent.is_dir():  # more likely mistyped than meant
+                raise ConfigError(f"{output} cannot be written: {output.parent} is no folder. Make it, or choose another")
             with atomic_file(output) as file:
                 file.writelines(line + "\n" for line in lines)
 
