@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
+from memagent.errors import ConfigError
 from memagent.files import atomic_file
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
