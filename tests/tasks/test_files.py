@@ -195,7 +195,10 @@ def test_only_sample_files_may_be_replaced(tmp_path, text):
     assert path.read_text(encoding="latin-1") == text
 
 
-def test_a_pipe_is_not_replaced(tmp_path):
+def test_what_is_no_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OutputError, match="pipe is not a file that can be replaced"):
-        check_replaceable(tmp_path / "pipe")
+    (tmp_path / "to the pipe").symlink_to("pipe")
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("pipe", "to the pipe", "circle"):
+        with pytest.raises(OutputError, match=f"{name} is not a file that can be replaced"):
+            check_replaceable(tmp_path / name)
