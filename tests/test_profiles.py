@@ -147,6 +147,8 @@ def test_a_model_says_what_its_memories_look_like_and_another_wording_does_not_i
     opened = OpenModel(engine=engine, defaults=Defaults(profile="compact", memory_line="- .+: .+"))
     assert make_settings(opened, model="x").profile == replace(load_profile("compact"), memory_line="- .+: .+")
     assert make_settings(opened, model="x", profile="default").profile == load_profile("default")
+    unworded = OpenModel(engine=engine, defaults=Defaults(memory_line="- .+: .+"))
+    assert make_settings(unworded, model="x").profile.memory_line == "- .+: .+"
 
 
 def test_shipped_profiles_say_that_the_document_is_material():

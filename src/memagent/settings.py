@@ -96,7 +96,7 @@ def make_settings(
     engine, defaults = opened.engine, opened.defaults
     chosen = profile or defaults.profile or _profile_for(engine.window)
     worded = chosen if isinstance(chosen, Profile) else load_profile(chosen)
-    if chosen == defaults.profile:
+    if profile is None or profile == defaults.profile:
         worded = replace(worded, memory_line=defaults.memory_line or worded.memory_line)
     base = (
         with_overrides(Budgets(), **defaults.budgets.model_dump())

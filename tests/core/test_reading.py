@@ -288,6 +288,11 @@ def test_a_reply_with_the_form_of_a_memory_replaces_it_and_no_change_is_still_no
     assert after(plan(profile=LINED), "").outcome == "retry_empty"
 
 
+def test_a_note_without_the_form_is_not_added_to_the_others():
+    state = after(plan(profile=LINED, write="append"), "- k: 1", "as bread is warm", "- j: 2")
+    assert state.memory == "- k: 1\n- j: 2"
+
+
 def test_what_fits_of_a_long_reply_must_have_the_form_too():
     a_plan = plan(profile=LINED)
     long = " ".join(f"x{n}" for n in range(30))
