@@ -112,37 +112,34 @@ def test_at_any_moment_before_the_first_turn(tmp_path, after):
     signalled(process, [signal.SIGINT, signal.SIGINT])
 
 
+def interrupted_in_an_import(folder, library, program):
+    """A program that imports `library`, in which an interrupt comes, after `interrupts.install()`."""
+    (folder / "library.py").write_text(f"import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n{library}")
+    begin = "import time\nfrom memagent.cli import interrupts\ninterrupts.install()\n"
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", begin + program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=25)
+
+
 def test_an_import_is_let_finish(tmp_path):
     """What C++ calls while a library is imported must not raise: the process would abort."""
-    (tmp_path / "library.py").write_text(
-        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**6): pass\nprint('imported')\n"
+    done = interrupted_in_an_import(
+        tmp_path,
+        "for _ in range(10**6): pass\nprint('imported')\n",
+        "try:\n    import library\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('interrupted')\n",
     )
-    program = (
-        "import time\nfrom memagent.cli import interrupts\ninterrupts.install()\n"
-        "try:\n    import library\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, timeout=25,
-    )  # fmt: skip
     assert done.stdout.split() == ["imported", "interrupted"], done.stderr
 
 
 def test_an_interrupt_strikes_once(tmp_path):
     """The import it waited for fails, and the program is on its way out: nothing may break what follows."""
-    (tmp_path / "library.py").write_text(
-        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**5): pass\nraise ImportError\n"
-    )
-    program = (
-        "import time\nfrom memagent.cli import interrupts\nfrom memagent.cli.console import boundary\n"
-        "interrupts.install()\n"
+    done = interrupted_in_an_import(
+        tmp_path,
+        "for _ in range(10**5): pass\nraise ImportError\n",
+        "from memagent.cli.console import boundary\n"
         "try:\n    with boundary() as hints:\n        hints.append('go on')\n        import library\n"
-        "finally:\n    assert interrupts.received()\n    time.sleep(0.2)\n    interrupts.leave()\n"
+        "finally:\n    assert interrupts.received()\n    time.sleep(0.2)\n    interrupts.leave()\n",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, timeout=25,
-    )  # fmt: skip
     assert (done.returncode, done.stderr) == (130, "\ninterrupted\ngo on\n")
 
 
