@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli.terminal import handled, wait_for
 
@@ -101,6 +102,29 @@ def test_what_a_run_left_that_could_not_begin_is_in_nobodys_way(
     run.mkdir()
     (run / "metrics.jsonl").touch()
     assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
+
+
+def test_a_configuration_may_lie_in_the_folder_of_its_run(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    config_file = config_file.rename(run / "config.toml")
+    assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
+    assert memagent("train", "rl", config_file, "-o", run).code != 0
+
+
+def test_a_checkpoint_of_another_version_is_one_line(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
+    state = torch.load(run / "last" / "trainer.pt", weights_only=True)
+    torch.save({**state, "average": None}, run / "last" / "trainer.pt")
+    result = memagent("train", "rl", "-o", run, "--resume")
+    assert result.code == 2
+    assert "another version wrote it" in " ".join(result.err.split())
+    assert "Traceback" not in result.err
 
 
 def test_an_interrupted_run_says_how_to_go_on_if_it_began(config_file: Path, tmp_path: Path) -> None:

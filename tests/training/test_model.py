@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from memagent.driver import read
 from memagent.errors import ConfigError, OutputError, TrainingError
@@ -86,6 +88,19 @@ def test_an_exported_folder_answers_questions(trained: tuple[Trainer, Path], tmp
     assert (settings.profile.name, settings.budgets.chunk, settings.direct) == ("compact", 60, False)
     plan = make_plan(Rope(["He came home late that evening. " * 40]), "What is the code?", settings, opened)
     assert len(read(plan, opened.engine).records) >= 3
+
+
+def test_a_full_disk_at_export_leaves_no_folder(
+    trained: tuple[Trainer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        (tmp_path / "model" / "half").touch()
+        raise SafetensorError("Error while serializing: No space left on device (os error 28)")
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", full)
+    with pytest.raises(OutputError, match=r"model: cannot be written: .*No space left"):
+        export_checkpoint(trained[1], tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_export_says_what_is_wrong(trained: tuple[Trainer, Path], tmp_path: Path) -> None:

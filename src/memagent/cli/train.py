@@ -113,7 +113,7 @@ def _configured(
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file: give a folder for the run")
     metrics = output / "metrics.jsonl"
-    if not resume and (kept.exists() or (metrics.exists() and metrics.stat().st_size)):
+    if not resume and metrics.exists() and (kept.exists() or metrics.stat().st_size):
         raise TrainingError(f"{output} holds a run: go on with --resume, or choose another folder")
     if source is None and not (resume and kept.exists()):
         why = f"there is no run in {output} to go on with" if resume else "a run needs a configuration"
