@@ -1,4 +1,4 @@
-"""Words made of a tokenizer's pieces: every piece can stand in a key, and no evaluation word does."""
+"""Words made of a tokenizer's pieces: more of the vocabulary stands in keys, and no word of evaluation does."""
 
 from __future__ import annotations
 

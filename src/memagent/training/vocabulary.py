@@ -1,4 +1,4 @@
-"""Words made of a tokenizer's own pieces, so that a model learns to copy every one of them.
+"""Words made of a tokenizer's own pieces, so that a model learns to copy what no word list reaches.
 
 A word list reaches only some tokens of a vocabulary. A key whose first token never stood in a key of training is copied
 wrong, and what is noted under a wrong key is soon lost or mixed up (docs/results/training.md).
