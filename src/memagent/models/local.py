@@ -108,7 +108,14 @@ class LocalEngine:
             else:
                 fitting.append((index, Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)))
         encoding = (time.perf_counter() - began) / max(1, len(turns))
-        for batch in self._batches(fitting):
+        for (index, _), completion in zip(fitting, self.complete([row for _, row in fitting], encoding), strict=True):
+            results[index] = completion
+        return [result for result in results if result is not None]
+
+    def complete(self, rows: Sequence[Row], encoding: float = 0.0) -> list[Completion]:
+        """Generates for prompts of token ids. A completion's `seconds` are its share of its batch and of `encoding`."""
+        results: list[Completion | None] = [None] * len(rows)
+        for batch in self._batches(list(enumerate(rows))):
             for (index, _), completion in zip(batch, self._run([row for _, row in batch], encoding), strict=True):
                 results[index] = completion
         return [result for result in results if result is not None]
@@ -134,7 +141,6 @@ class LocalEngine:
             yield batch
 
     def _run(self, rows: list[Row], encoding: float) -> list[Completion]:
-        """Generates a batch. A completion's `seconds` are its share of the batch and of `encoding` the prompts."""
         with self._lock:
             began = time.perf_counter()
             try:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
-
-if TYPE_CHECKING:
-    from memagent.models.local import LocalEngine
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -57,6 +54,12 @@ class OpenModel:
     defaults: Defaults = field(default_factory=Defaults)
 
 
+class Narrowable(Engine, Protocol):
+    """An engine whose window can be set: it runs the model itself."""
+
+    window: int | None
+
+
 def open_model(
     spec: str = "embedded",
     *,
@@ -92,7 +95,7 @@ def model_folder(spec: str) -> Path:
     return EMBEDDED if spec == "embedded" else Path(spec).expanduser()
 
 
-def narrowed(engine: LocalEngine, defaults: Defaults, window: int | None = None) -> OpenModel:
+def narrowed(engine: Narrowable, defaults: Defaults, window: int | None = None) -> OpenModel:
     """The engine with the window it is to be read with, in tokens: what is given or the model's default, and no more than
     its positions allow."""
     limit = window or defaults.window

@@ -1,4 +1,4 @@
-"""The configuration of reinforcement learning: Multi-Conv DAPO on one machine. Defaults are DAPO's and MemAgent's."""
+"""The configuration of reinforcement learning with Multi-Conv DAPO. Defaults are DAPO's and MemAgent's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from memagent.core.outcomes import Rules
+from memagent.training.cluster_config import ClusterConfig
 from memagent.training.config import RunConfig
 from memagent.training.credit import Aggregate, Credit, Normalise
 from memagent.training.fields import Count, Part, Positive, Range, Scorer, Share, Weight
@@ -158,6 +159,7 @@ class RlConfig(RunConfig):
     update: UpdateConfig = UpdateConfig()
     task: list[TaskMix] = Field(min_length=1)
     validation: ValidationConfig = ValidationConfig()
+    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
     def _check(self) -> RlConfig:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from memagent.core import Completion
+from memagent.core import Completion, Plan
 from memagent.driver import Transcript, read_batch
 from memagent.errors import ModelError
 from memagent.evaluation.diagnosis import stands_in
@@ -57,15 +57,19 @@ def roll_out(
     for number, (_, sample) in enumerate(samples):
         plan = make_plan(sample.document, sample.question, settings, opened)
         for member in range(size):
-            stream = replace(plan.sampling, seed=_seed(f"{seed}/{number}/{member}"))
-            plans.append(replace(plan, sampling=stream))
+            plans.append(with_stream(plan, seed, number, member))
     results = read_batch(plans, opened.engine)
     groups = []
     for number, (name, sample) in enumerate(samples):
         mine = results[number * size : (number + 1) * size]
-        readings = [_reading(name, sample, result, reward) for result in mine if isinstance(result, Transcript)]
+        readings = [as_reading(name, sample, result, reward) for result in mine if isinstance(result, Transcript)]
         groups.append(Group(readings=tuple(readings), failed=sum(isinstance(result, ModelError) for result in mine)))
     return groups
+
+
+def with_stream(plan: Plan, seed: str, number: int, member: int) -> Plan:
+    """The plan with a random stream of its own: that of member `member` of group `number`."""
+    return replace(plan, sampling=replace(plan.sampling, seed=_seed(f"{seed}/{number}/{member}")))
 
 
 def retention(readings: Sequence[Reading]) -> tuple[int, int]:
@@ -85,7 +89,8 @@ def _noted(value: str, memory: str) -> bool:
     return stands_in(value, memory)
 
 
-def _reading(name: str, sample: Sample, transcript: Transcript, reward: str) -> Reading:
+def as_reading(name: str, sample: Sample, transcript: Transcript, reward: str) -> Reading:
+    """What a finished reading comes to: its conversations with the tokens that were sampled, and the score of its answer."""
     score = SCORERS[reward](transcript.answer, sample.answers, sample.mode)
     return Reading(
         sample=sample,

@@ -20,25 +20,31 @@ from memagent.training.rl_config import ValidationConfig
 MEAN = "mean"
 
 
+def held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> dict[str, SampleFile]:
+    """The samples of each part of the validation, by its name; those that are made are written into `folder`."""
+    files = {}
+    for part in config.task:
+        path = part.file or folder / f"{part.name}.jsonl"
+        if part.task is not None:
+            recipe = Recipe(
+                tasks=(part.task,),
+                tokens=part.tokens,
+                samples=part.samples,
+                tokenizer=lambda: tokenizer,
+                seed=config.seed,
+                options=part.options,
+            )
+            write_samples(recipe, path)
+        files[part.name] = SampleFile.open(path)
+    return files
+
+
 class Validation:
     """The held-out samples of a run, in RUN/validation/NAME.jsonl; each validation is an evaluation run beside them."""
 
     def __init__(self, config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> None:
         self._config, self._folder = config, folder
-        self._files: dict[str, SampleFile] = {}
-        for part in config.task:
-            path = part.file or folder / f"{part.name}.jsonl"
-            if part.task is not None:
-                recipe = Recipe(
-                    tasks=(part.task,),
-                    tokens=part.tokens,
-                    samples=part.samples,
-                    tokenizer=lambda: tokenizer,
-                    seed=config.seed,
-                    options=part.options,
-                )
-                write_samples(recipe, path)
-            self._files[part.name] = SampleFile.open(path)
+        self._files = held_out(config, folder, tokenizer)
 
     def __bool__(self) -> bool:
         return bool(self._files)

@@ -1,0 +1,149 @@
+"""A run on verl and Ray, watched: it ends with the last batch, with an error, or because nothing has moved for too long."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from memagent.cluster.environment import environment
+from memagent.cluster.served import served_model
+from memagent.cluster.settings import verl_config
+from memagent.errors import TrainingError
+from memagent.files import atomic_file, writing
+from memagent.training.rl_config import RlConfig
+from memagent.training.run import Launch
+from memagent.training.validation import held_out
+
+_POLL = 2.0  # seconds between two looks at the run
+
+
+class Runner:
+    """The run's controller, in a process of its own: verl's trainer, and where it is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._moved, self._step = time.monotonic(), 0
+
+    def run(self, config: DictConfig) -> None:
+        """Trains to the last batch."""
+        import transfer_queue as tq
+        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+
+        from memagent.cluster.trainer import ReadingTrainer
+
+        if config.trainer.device == "cpu":
+            from memagent.cluster import inprocess
+
+            inprocess.register_rollout()
+        config.transfer_queue.enable = True
+        OmegaConf.resolve(config)
+        tq.init(config.transfer_queue)
+        try:
+            trainer = ReadingTrainer(config, self._report)
+            trainer.init()
+            manager = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=None,
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            self._report(trainer.global_steps)
+            trainer.fit(manager)
+        finally:
+            tq.close()
+
+    def idle(self) -> tuple[float, int]:
+        """Seconds since a batch or a validation was finished, and the number of the last one."""
+        with self._lock:
+            return time.monotonic() - self._moved, self._step
+
+    def _report(self, step: int) -> None:
+        with self._lock:
+            self._moved, self._step = time.monotonic(), step
+
+
+def run(config: RlConfig, launch: Launch) -> None:
+    """Trains on verl, to the last batch or `launch.stop_after`. Raises ConfigError before anything is started, TrainingError
+    when a process dies or nothing moves for `cluster.watchdog` seconds."""
+    settings = verl_config(config, launch.out)
+    if launch.stop_after is not None:
+        settings.trainer.total_training_steps = min(config.steps, launch.stop_after)
+    settings.trainer.resume_mode = "auto" if launch.resume else "disable"
+    with writing(launch.out):
+        launch.out.mkdir(parents=True, exist_ok=True)
+    held_out(config.validation, launch.out / "validation", _tokenizer(config))
+    if launch.source:
+        with atomic_file(launch.out / "config.toml") as file:
+            file.write(launch.source)
+    with _ray(config):
+        runner = ray.remote(Runner).options(num_cpus=0, max_concurrency=2).remote()
+        _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch.console)
+
+
+def _tokenizer(config: RlConfig) -> Any:
+    """The tokenizer that documents are counted with."""
+    from memagent.models.open import model_folder
+
+    return served_model(model_folder(config.start)).engine.tokenizer
+
+
+def _watched(runner: Any, done: Any, limit: float, console: Console | None) -> None:
+    shown = -1
+    while True:
+        ready, _ = ray.wait([done], timeout=_POLL)
+        if ready:
+            try:
+                ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                raise TrainingError(_cause(error)) from error
+            except ray.exceptions.RayError as error:
+                raise TrainingError(f"a process of the run has died: {str(error).splitlines()[0]}") from error
+            return
+        try:
+            idle, step = ray.get(runner.idle.remote(), timeout=60)
+        except ray.exceptions.RayError:
+            continue  # the next look at `done` says what it is
+        if console is not None and step != shown:
+            console.print(f"batch {step}")
+            shown = step
+        if idle > limit:
+            ray.kill(runner)
+            raise TrainingError(
+                f"nothing was finished for {idle:.0f} s, the limit (cluster.watchdog) is {limit:.0f} s: the run was stopped"
+                f" after batch {step}. The logs of the processes are in Ray's session folder"
+            )
+
+
+@contextmanager
+def _ray(config: RlConfig) -> Iterator[None]:
+    """A connection to the cluster of `cluster.address`, or a Ray of this run's own, which ends with it."""
+    variables = environment(config.cluster.device)
+    package = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    options: dict[str, Any] = {"runtime_env": {"env_vars": variables | package}, "log_to_driver": False}
+    if config.cluster.address:
+        ray.init(address=config.cluster.address, **options)
+    else:
+        if config.cluster.device == "cpu":  # processes, however many cores there are
+            options |= {"num_gpus": config.cluster.devices, "num_cpus": config.cluster.learners + config.cluster.readers + 8}
+        ray.init(include_dashboard=False, **options)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _cause(error: ray.exceptions.RayTaskError) -> str:
+    """The last line of what a process raised."""
+    cause: BaseException = error
+    while getattr(cause, "cause", None) is not None and cause.cause is not cause:
+        cause = cause.cause
+    lines = [line for line in str(cause).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(cause).__name__

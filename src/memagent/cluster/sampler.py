@@ -1,0 +1,116 @@
+"""Dynamic sampling over verl's queue: wait for a batch of groups, keep those with a signal, sample more in place of others."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from memagent.errors import TrainingError
+from memagent.training.credit import has_signal
+
+_POLL = 0.2  # seconds
+_CHECK = 25  # polls between two looks at whether the readers are alive
+
+
+class GroupsWithSignal(ReplayBuffer):  # type: ignore[misc]  # verl has no types
+    """The groups of a batch, as the small trainer chooses them: up to `resample` more batches are sampled when fewer than
+    a batch of groups carry a signal. A group of which a reading failed is left out, and counted.
+
+    `readings` holds what was said of every reading of the last batch, those of groups that were left out included.
+    """
+
+    def __init__(self, *, group: int, resample: int, sample_more: Callable[[int], Any], check: Callable[[], None]) -> None:
+        super().__init__(
+            trainer_mode="sync",
+            trainer_config={},
+            max_off_policy_threshold=None,
+            max_off_policy_strategy="drop",
+            sampler_kwargs={},
+            poll_interval=_POLL,
+            refill_fn=sample_more,
+        )
+        self._group, self._resample, self._check = group, resample, check
+        self.readings: list[dict[str, Any]] = []
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
+        """Up to `batch_size` groups with a signal. Raises TrainingError when none has one after all attempts."""
+        if partition_id == "val":
+            return super().sample(global_steps, partition_id, batch_size)
+        self.readings, kept = [], []
+        seen: set[str] = set()
+        counts: defaultdict[str, int] = defaultdict(int)
+        for attempt in range(1 + self._resample):
+            if attempt:
+                self.refill_fn(batch_size)
+            self._wait(partition_id)
+            new = self._judge(partition_id, seen, counts)
+            seen |= new.keys()
+            counts["resampled"] += len(new) if attempt else 0
+            kept += [uid for uid, signal in new.items() if signal]
+            if len(kept) >= batch_size:
+                break
+        if not kept:
+            raise TrainingError(
+                f"none of {counts['groups']} groups carries a signal at step {global_steps}"
+                f" ({counts['failed']} failed, {counts['silent']} with equal rewards): the log of the readers says why they"
+                " failed; if rewards are all equal, choose other tasks or a higher rollout.temperature"
+            )
+        chosen = kept[:batch_size]
+        self._clear_groups(partition_id, (self.finished_keys[partition_id] | self.failure_keys[partition_id]) - set(chosen))
+        batch = self._materialize_batch(partition_id, chosen, dict(self.partitions[partition_id]))
+        names = ("groups", "silent", "failed", "resampled")
+        return batch, {f"memagent/{name}": counts[name] for name in names} | {"memagent/kept": len(chosen)}
+
+    def _wait(self, partition: str) -> None:
+        """Until no reading is under way."""
+        polls = 0
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            if not self.pending_keys[partition] and not self.running_keys[partition]:
+                return
+            polls += 1
+            if polls % _CHECK == 0:
+                self._check()
+            time.sleep(_POLL)
+
+    def _judge(self, partition: str, seen: set[str], counts: dict[str, int]) -> dict[str, bool]:
+        """Whether each group that has come to an end since carries a signal, in the order of their documents."""
+        failed = self.failure_keys[partition]
+        new = sorted((self.finished_keys[partition] | failed) - seen, key=_place)
+        rewards = self._rewards(partition, set(new))
+        judged = {}
+        for uid in new:
+            whole = uid not in failed and len(rewards[uid]) == self._group
+            signal = whole and has_signal(rewards[uid])
+            counts["groups"] += 1
+            counts["failed" if not whole else "kept" if signal else "silent"] += 1
+            judged[uid] = signal
+        return judged
+
+    def _rewards(self, partition: str, uids: set[str]) -> defaultdict[str, list[float]]:
+        """The rewards of each group's readings; notes what is said of the readings."""
+        last: dict[str, str] = {}
+        for key in self.partitions[partition]:
+            reading, _, turn = key.rpartition("_")
+            if reading.split("_")[0] in uids and int(turn) >= int(last.get(reading, "_-1").rpartition("_")[2]):
+                last[reading] = key
+        rewards: defaultdict[str, list[float]] = defaultdict(list)
+        if not last:
+            return rewards
+        keys = sorted(last.values())
+        fields = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=["extra_fields"])["extra_fields"]
+        for key, extra in zip(keys, list(fields), strict=True):
+            self.readings.append(extra["reading"])
+            rewards[key.split("_")[0]].append(extra["reading"]["reward"])
+        return rewards
+
+
+def _place(uid: str) -> tuple[int, ...]:
+    """Ids of groups are "step-attempt-place"."""
+    return tuple(map(int, uid.split("-")))

@@ -1,0 +1,233 @@
+"""Multi-Conv DAPO on verl's synchronous trainer.
+
+verl counts optimizer steps in rows; a reading has as many rows as it has conversations, so their number would change with
+the documents. Here a batch is split by readings into a fixed number of updates, as in the small trainer, and each is padded
+to the learners on its own. What verl logs becomes the metrics of a run of the small trainer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
+
+from memagent.cluster.documents import training_id
+from memagent.cluster.sampler import GroupsWithSignal
+from memagent.cluster.settings import experiment_of
+from memagent.cluster.worker import ReadingWorker
+from memagent.errors import TrainingError
+from memagent.tasks.samples import generator
+from memagent.training.credit import parts
+from memagent.training.log import RunLog
+
+
+class ReadingTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
+    """One batch: readings of `prompts` documents, `group` of each; the groups with a signal; `updates` optimizer steps."""
+
+    def __init__(self, config: Any, progress: Callable[[int], None] = lambda step: None) -> None:
+        self.experiment, self.out = experiment_of(config.data)
+        self._progress = progress
+        self._attempt = 0
+        self._updates: list[list[str]] = []  # keys of the rows of each update, padding included
+        self._real: list[int] = []  # rows of each that are no padding
+        super().__init__(config)
+
+    def init(self) -> None:
+        super().init()
+        self.log = RunLog(
+            self.out, step=self.global_steps or -1, tensorboard=self.experiment.log.tensorboard, wandb=self.experiment.log.wandb
+        )
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        with self.log:
+            super().fit(agent_loop_manager)
+
+    # documents
+
+    def prepare_step(self) -> dict[str, Any]:
+        self._attempt = 0
+        return dict(super().prepare_step())
+
+    def _fetch_one_gen_batch(self) -> Any:
+        """The next batch of documents, by id. Ids of groups say which, so that their order can be told."""
+        step, attempt = self.global_steps - 1, self._attempt
+        rows = []
+        for place in range(self.experiment.rollout.prompts):
+            named = {"document": training_id(step, attempt, place), "uid": f"{step}-{attempt}-{place}"}
+            rows.append(self.train_dataset[place] | named)
+        self._attempt += 1
+        return tu.get_tensordict(collate_fn(rows))
+
+    def _build_replay_buffer(self) -> GroupsWithSignal:
+        chosen = self.experiment.rollout
+        return GroupsWithSignal(
+            group=chosen.group,
+            resample=chosen.resample,
+            sample_more=self._add_prompts_to_generate,
+            check=self._check_readers,
+        )
+
+    def _check_readers(self) -> None:
+        """Raises TrainingError when a reader has died: its readings would be waited for until the watchdog bites."""
+        for reader in self.agent_loop_manager.agent_loop_workers:
+            try:
+                ray.get(reader.__ray_ready__.remote(), timeout=60)
+            except ray.exceptions.GetTimeoutError:
+                continue  # busy; the watchdog knows how long it may be
+            except ray.exceptions.RayError as error:
+                raise TrainingError(f"a process that reads documents has died: {str(error).splitlines()[0]}") from error
+
+    # updates
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in self.role_worker_mapping:
+            self.role_worker_mapping[role] = ray.remote(ReadingWorker)
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], *_: Any, **__: Any) -> KVBatchMeta:
+        """Splits the readings into updates, and pads and orders the rows of each for the learners."""
+        learners = self.experiment.cluster.learners
+        updates = by_updates(batch.keys, self.experiment.update.updates, self.experiment.seed, self.global_steps - 1)
+        tags = dict(zip(batch.keys, batch.tags, strict=True))
+        whole = KVBatchMeta(partition_id=batch.partition_id, keys=[], tags=[], extra_info=batch.extra_info)
+        self._updates, self._real = [], []
+        for keys in updates:
+            part = KVBatchMeta(partition_id=batch.partition_id, keys=keys, tags=[tags[key] for key in keys])
+            part = upsample_batch_to_divisible_size(part, learners, self.tokenizer.eos_token_id)
+            work = calculate_workload(torch.tensor([tag["seq_len"] for tag in part.tags]))
+            shares = get_seqlen_balanced_partitions(work, learners, equal_size=True)
+            part.reorder([row for share in shares for row in share])
+            self._updates.append(list(part.keys))
+            self._real.append(len(keys))
+            whole.keys += part.keys
+            whole.tags += part.tags
+        return whole
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """The optimizer steps of a batch."""
+        tags = dict(zip(batch.keys, batch.tags, strict=True))
+        steps: defaultdict[str, list[float]] = defaultdict(list)
+        for keys, real in zip(self._updates, self._real, strict=True):
+            part = KVBatchMeta(
+                partition_id=batch.partition_id,
+                keys=keys,
+                tags=[tags[key] for key in keys],
+                extra_info={
+                    **batch.extra_info,
+                    "mini_batch_size": len(keys),
+                    "global_batch_size": real,
+                    "epochs": 1,
+                    "seed": 0,
+                    "dataloader_kwargs": {"shuffle": False},
+                    "temperature": self.experiment.rollout.temperature,
+                    "calculate_entropy": True,
+                    "rate": self._rate(),
+                },
+            )
+            for name, values in self.actor_rollout_wg.update_actor(part)["metrics"].items():
+                steps[name].append(float(np.mean(values)))
+        metrics.update({f"actor/{name}": float(np.mean(values)) for name, values in steps.items()})
+        metrics["memagent/updates"] = len(self._updates)
+        return batch
+
+    def _rate(self) -> float:
+        chosen = self.experiment.update
+        return chosen.rate * min(1.0, self.global_steps / (chosen.warmup + 1))
+
+    # the log
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **where: Any) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, **where)
+        readings = self.replay_buffer.readings
+        self.log.metrics(self.global_steps, "train", summary(readings, metrics, self._rate()))
+        rollout = timing_raw["gen"]
+        update = sum(timing_raw.get(name, 0.0) for name in ("old_log_prob", "ref", "adv", "update_actor"))
+        sync = timing_raw.get("update_weights", 0.0)
+        tokens = sum(tag["seq_len"] for tag in batch.tags)
+        self.log.timing(
+            self.global_steps,
+            {"rollout": rollout, "update": update, "sync": sync, "checkpoint": timing_raw.get("save_checkpoint", 0.0)},
+            {"rollout": sum(reading["tokens"] for reading in readings), "update": tokens},
+        )
+        self._progress(self.global_steps)
+
+    def _validate(self) -> dict[str, Any]:
+        began = time.perf_counter()
+        found: dict[str, Any] = super()._validate()
+        self.log.metrics(self.global_steps, "validation", cells(found, self.val_dataset))
+        self.log.timing(self.global_steps, {"validation": time.perf_counter() - began}, {})
+        self._progress(self.global_steps)
+        return found
+
+
+def by_updates(keys: Sequence[str], updates: int, seed: int, step: int) -> list[list[str]]:
+    """Row keys ("step-attempt-place_member_turn") of each update: groups in the order in which the small trainer shuffles
+    them, their readings and turns in order, and as many readings in each update."""
+    groups: defaultdict[str, defaultdict[int, list[tuple[int, str]]]] = defaultdict(lambda: defaultdict(list))
+    for key in keys:
+        group, member, turn = key.rsplit("_", 2)
+        groups[group][int(member)].append((int(turn), key))
+    order = sorted(groups, key=lambda group: tuple(map(int, group.split("-"))))
+    generator(seed, "order", step).shuffle(order)
+    readings = [[key for _, key in sorted(groups[group][member])] for group in order for member in sorted(groups[group])]
+    return [[key for reading in readings[start:end] for key in reading] for start, end in parts(readings, updates)]
+
+
+def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: float) -> dict[str, float]:
+    """The metrics of a batch under the names of the small trainer. Rewards are over everything sampled."""
+    by_name: defaultdict[str, list[float]] = defaultdict(list)
+    for reading in readings:
+        by_name[reading["name"]].append(reading["reward"])
+    total = sum(reading["total"] for reading in readings)
+    named = {
+        "loss": "actor/loss",
+        "grad_norm": "actor/grad_norm",
+        "updates": "memagent/updates",
+        "clip_high": "actor/actor/pg_clipfrac",
+        "clip_low": "actor/actor/pg_clipfrac_lower",
+        "kl": "actor/kl_loss",
+        "entropy": "actor/actor/entropy_loss",
+        **{name: f"memagent/{name}" for name in ("groups", "kept", "silent", "failed", "resampled")},
+    }
+    memories = [reading["memory_tokens"] for reading in readings if reading["memory_tokens"] is not None]
+    return {
+        "reward": _mean([reading["reward"] for reading in readings]),
+        **{name: float(metrics[key]) for name, key in named.items() if key in metrics},
+        "lr": rate,
+        "memory_tokens": _mean(memories),
+        "retention": sum(reading["kept"] for reading in readings) / total if total else 1.0,
+        "truncated": _mean([float(reading["truncated"] > 0) for reading in readings]),
+        **{f"reward/{name}": _mean(values) for name, values in sorted(by_name.items())},
+    }
+
+
+def cells(found: dict[str, Any], rows: Any) -> dict[str, dict[str, float]]:
+    """verl's validation metrics as the small trainer's: per cell its score, number of readings and how many failed."""
+    count: defaultdict[str, int] = defaultdict(int)
+    for index in range(len(rows)):
+        count[rows[index]["data_source"]] += 1
+    result = {
+        cell: {
+            "score": float(found[f"val-core/{cell}/reward/mean@1"]),
+            "n": float(number),
+            "failed": round(float(found[f"val-aux/{cell}/failed/mean@1"]) * number),
+        }
+        for cell, number in count.items()
+    }
+    mean = _mean([values["score"] for values in result.values()])
+    return {**result, "mean": {"score": mean, "n": float(sum(count.values()))}}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,57 @@
+"""Where a run of reinforcement learning runs when it is not this process: the table [cluster] of its configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from memagent.training.fields import Part, Positive
+
+
+class ClusterConfig(Part):
+    """Read with `--engine verl` only; the trainer on one machine passes it over.
+
+    nodes, devices   machines, and accelerators on each (device "cpu": processes that learn)
+    rollout          what samples: a vLLM or SGLang server on the same accelerators, or, for device "cpu", "inprocess"
+    tensor_parallel  accelerators that share one rollout server
+    memory_share     of an accelerator's memory for that server
+    offload          keeps weights and optimizer states in main memory while the other phase runs
+    readers          processes that drive readings (prompts, memories, scores)
+    watchdog         seconds without a finished batch after which the run is stopped; the first one includes starting up
+    address          of a running Ray cluster ("auto": the one of this machine); empty: Ray is started here
+    settings         fields of verl's own configuration, by dotted name, that go beyond this table
+    """
+
+    nodes: Positive = 1
+    devices: Positive = 1
+    device: Literal["cuda", "cpu"] = "cuda"
+    rollout: Literal["vllm", "sglang", "inprocess"] = "vllm"
+    tensor_parallel: Positive = 1
+    memory_share: float = Field(0.5, gt=0, lt=1)
+    offload: bool = False
+    readers: Positive = 8
+    watchdog: Positive = 7200
+    address: str = ""
+    settings: dict[str, Any] = Field(default={})
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.device == "cpu") != (self.rollout == "inprocess"):
+            raise ValueError(
+                f"device = {self.device!r} does not go with rollout = {self.rollout!r}: a cpu samples 'inprocess',"
+                " accelerators with 'vllm' or 'sglang'"
+            )
+        if self.device == "cpu" and self.tensor_parallel > 1:
+            raise ValueError("tensor_parallel is for accelerators: leave it at 1 with device = 'cpu'")
+        if self.devices * self.nodes % self.tensor_parallel:
+            raise ValueError(
+                f"{self.nodes} × {self.devices} accelerators cannot be shared out in rollout servers of"
+                f" tensor_parallel = {self.tensor_parallel}: give a divisor"
+            )
+        return self
+
+    @property
+    def learners(self) -> int:
+        """Data-parallel ranks."""
+        return self.nodes * self.devices
