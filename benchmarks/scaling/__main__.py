@@ -106,7 +106,7 @@ def memory(shapes: Sequence[Shape], counts: Sequence[int], machine: Machine, exp
         cells = [*map(gigabytes, (kept, loaded, used.workspace, cache)), f"{room / 1e3:,.0f} k"]
         verdict = "yes" if fits(shape, gpus, machine, experiment) else f"no: {smallest(shape, machine, experiment)} do"
         turns = int(room / window(experiment))
-        reading.append([shape.name, gpus, f"{shape.tensor_parallel} GPUs", *cells, turns, verdict])
+        reading.append([shape.name, gpus, shape.tensor_parallel, *cells, turns, verdict])
     table(
         f"Memory of a GPU in the update, GB of {machine.memory / 1e9:.0f}",
         "model | GPUs | micro-batch | weights | gradients | AdamW | reference | activations | logits | gathered | workspace"
@@ -115,8 +115,7 @@ def memory(shapes: Sequence[Shape], counts: Sequence[int], machine: Machine, exp
     )
     table(
         f"Memory of a GPU in the rollout, GB of {machine.memory / 1e9:.0f}, and whether both fit",
-        "model | GPUs | a replica has | training states | weights | workspace | cache | tokens a replica | turns, at least"
-        " | fits",
+        "model | GPUs | GPUs a replica | training states | weights | workspace | cache | tokens a replica | turns | fits",
         reading,
     )
 
@@ -142,7 +141,7 @@ def network(cases: Sequence[Case], machine: Machine, experiment: Experiment) -> 
     table("One weight sync", "model | GPUs | GB into each machine | seconds | seconds at 100 Gb/s a machine", sync)
     table(
         "FSDP traffic of one update (a sixteenth of a step)",
-        "model | GPUs | GB a GPU and micro-batch | micro-batches | GB a GPU | s computing | s on the network"
+        "model | GPUs | GB a micro-batch | micro-batches | GB a GPU | s computing | s on the network"
         " | at 100 Gb/s a machine",
         sharding,
     )

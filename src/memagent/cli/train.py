@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -15,6 +15,7 @@ from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
 if TYPE_CHECKING:
     from memagent.training.fields import Part
+    from memagent.training.rl_config import RlConfig
 
 Config = TypeVar("Config", bound="Part")
 
@@ -35,6 +36,11 @@ StopAfter = Annotated[
     int | None, typer.Option(min=1, help="Stop after this step; the schedule stays that of the whole run.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no metrics.")]
+Engine = Annotated[
+    Literal["local", "verl"],
+    typer.Option(help="local: this process and one device. verl: Ray and verl, as the table [cluster] of CONFIG says."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --engine verl: print what would be run, and run nothing.")]
 
 
 @app.command()
@@ -66,17 +72,33 @@ def rl(
     resume: Resume = False,
     stop_after: StopAfter = None,
     quiet: Quiet = False,
+    engine: Engine = "local",
+    dry_run: DryRun = False,
 ) -> None:
     """Reinforcement learning with Multi-Conv DAPO: the reward of the answer, credited to every memory update."""
     with boundary() as hints:
         _require()
-        from memagent.training.rl import run
         from memagent.training.rl_config import RlConfig
         from memagent.training.run import Launch
 
-        loaded, source = _configured(RlConfig, config, output, changes, resume)
-        with _resumable("rl", output, hints):
-            run(loaded, Launch(output, resume, stop_after, None if quiet else err, source))
+        loaded, source = _configured(RlConfig, config, output, changes, resume or dry_run)
+        launch = Launch(output, resume, stop_after, None if quiet else err, source)
+        if dry_run:
+            if engine != "verl":
+                raise ConfigError("--dry-run shows what verl would be given: it goes with --engine verl")
+            _prepare_verl(loaded)
+            _show(loaded, output)
+            return
+        with _resumable("rl", output, hints, engine):
+            if engine == "verl":
+                _prepare_verl(loaded)
+                from memagent.cluster.run import run as run_on_verl
+
+                run_on_verl(loaded, launch)
+            else:
+                from memagent.training.rl import run
+
+                run(loaded, launch)
 
 
 @app.command()
@@ -86,18 +108,53 @@ def export(
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16: how weights are written.")] = "bfloat16",
 ) -> None:
-    """Write a checkpoint as a model folder for transformers, vLLM and llama.cpp's converter."""
+    """Write a checkpoint as a model folder for transformers, vLLM and llama.cpp's converter.
+
+    Of a run on verl it is the last one, its shards merged.
+    """
     with boundary():
         _require()
-        from memagent.training.export import export_checkpoint
+        if (run / "checkpoints" / "latest_checkpointed_iteration.txt").is_file():
+            _require_verl()
+            from memagent.cluster.merge import merge
 
-        export_checkpoint(run, folder, checkpoint, dtype)
+            merge(run, folder, dtype)
+        else:
+            from memagent.training.export import export_checkpoint
+
+            export_checkpoint(run, folder, checkpoint, dtype)
         err.print(f"the model: memagent ask … --model {plain(str(folder))}")
 
 
 def _require() -> None:
     if any(find_spec(name) is None for name in ("torch", "peft", "tensorboard", "tomlkit")):
         raise MissingExtraError("training", "train")
+
+
+def _require_verl() -> None:
+    if any(find_spec(name) is None for name in ("verl", "ray", "transfer_queue")):
+        raise MissingExtraError("training on verl", "cluster")
+
+
+def _prepare_verl(config: RlConfig) -> None:
+    """Before anything imports verl: it asks the environment what machine it is on."""
+    _require_verl()
+    from memagent.cluster.environment import prepare
+
+    prepare(config.cluster.device)
+
+
+def _show(config: RlConfig, output: Path) -> None:
+    """What would be run: notes on it, and verl's configuration as YAML."""
+    from omegaconf import OmegaConf
+
+    from memagent.cluster.layout import describe
+    from memagent.cluster.settings import verl_config
+
+    settings = verl_config(config, output)
+    for line in describe(config):
+        print(f"# {line}")
+    print(OmegaConf.to_yaml(settings, resolve=True))
 
 
 def _configured(
@@ -122,11 +179,13 @@ def _configured(
 
 
 @contextmanager
-def _resumable(command: str, output: Path, hints: list[str]) -> Iterator[None]:
+def _resumable(command: str, output: Path, hints: list[str], engine: str = "local") -> Iterator[None]:
     """Says where the run's results are, or how to go on with it, if it had begun."""
+    chosen = "" if engine == "local" else f" --engine {engine}"
     try:
         yield
     finally:
         if (output / _CONFIG).exists():
-            hints.append(f"the run can go on: memagent train {command} -o {output} --resume")
-    err.print(f"checkpoints: {plain(str(output / 'best'))} and last · curves: memagent report {plain(str(output))}")
+            hints.append(f"the run can go on: memagent train {command} -o {output} --resume{chosen}")
+    made = f"{output / 'best'} and last" if engine == "local" else f"memagent train export {output} FOLDER"
+    err.print(f"checkpoints: {plain(made)} · curves: memagent report {plain(str(output))}")

@@ -1,6 +1,6 @@
 """verl on a machine without an accelerator: its platform interface and its FSDP2 learner, on the CPU over gloo.
 
-For tests and small experiments. verl loads this module in each of its processes (`environment.CPU`), before it asks what
+For tests and small experiments. verl loads this module in each of its processes (`environment`), before it asks what
 kind of machine it is on.
 """
 
@@ -32,7 +32,7 @@ class _NoMemory(ModuleType):
 
 
 @PlatformRegistry.register(platform="cpu")
-class PlatformCPU(PlatformBase):  # type: ignore[misc]  # verl has no types
+class PlatformCPU(PlatformBase):
     """A "GPU" is a learner's place in Ray's books; what verl asks of the device itself is nothing here."""
 
     device_name = "cpu"

@@ -1,7 +1,7 @@
 """Documents by id: what travels between the processes of a run is the id, and each makes or loads its own documents.
 
-    train/12/0/3          batch 12, attempt 0, place 3: the document that the small trainer would read there
-    validation/vt/7       entry 7 of the held-out samples "vt"
+train/12/0/3          batch 12, attempt 0, place 3: the document that the small trainer would read there
+validation/vt/7       entry 7 of the held-out samples "vt"
 """
 
 from __future__ import annotations

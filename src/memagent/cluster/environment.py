@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 
-CPU = {
+from memagent.models import native
+
+_CPU = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "memagent.cluster.cpu",
-    "OMP_WAIT_POLICY": "PASSIVE",  # barriers that spin take the other process's core
-    "GOMP_SPINCOUNT": "0",
+    # Activations of megabytes come and go with every layer: freed memory is kept, instead of mapped anew each time.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
+    "MALLOC_TOP_PAD_": str(1 << 28),
+    **native.DEFAULTS,
 }
 
 
 def environment(device: str) -> dict[str, str]:
     """The variables of a run on "cuda" or "cpu"."""
-    return dict(CPU) if device == "cpu" else {}
+    return dict(_CPU) if device == "cpu" else {}
 
 
 def prepare(device: str) -> None:
-    """Sets them in this process."""
-    os.environ.update(environment(device))
+    """Sets in this process what is not set."""
+    for name, value in environment(device).items():
+        os.environ.setdefault(name, value)

@@ -90,7 +90,7 @@ class Server:
                 reply.set_result(completion)
 
 
-class Replica(RolloutReplica):  # type: ignore[misc]  # verl has no types
+class Replica(RolloutReplica):
     """One server beside each learner."""
 
     async def launch_servers(self) -> None:
@@ -107,7 +107,7 @@ class Replica(RolloutReplica):  # type: ignore[misc]  # verl has no types
         self._server_address = _server_name(self.replica_rank)
 
 
-class Adapter(BaseRollout):  # type: ignore[misc]
+class Adapter(BaseRollout):
     """The learner's end: hands new weights to the server of its rank."""
 
     async def update_weights(self, weights: Iterator[tuple[str, torch.Tensor]], **options: Any) -> None:

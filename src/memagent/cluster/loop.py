@@ -1,5 +1,5 @@
-"""A reading as verl's agent loop: the protocol drives the turns, every conversation becomes a row, the answer's reward is its
-last row's.
+"""A reading as verl's agent loop: the protocol drives the turns, every conversation becomes a row, and the reward of the
+answer stands in the last one.
 
 The stock reward managers would decode the answer from a padded row, and cut it when it is the shorter one; so the reward is
 set here, by the scorer that the small trainer uses.
@@ -43,7 +43,7 @@ class Room:
         self.greedy: Settings = reading_settings(config, folder, 0.0)
 
 
-class ReadingLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
+class ReadingLoop(AgentLoopBase):
     """One reading of one document."""
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> list[AgentLoopOutput]:

@@ -71,8 +71,8 @@ class Runner:
 
 
 def run(config: RlConfig, launch: Launch) -> None:
-    """Trains on verl, to the last batch or `launch.stop_after`. Raises ConfigError before anything is started, TrainingError
-    when a process dies or nothing moves for `cluster.watchdog` seconds."""
+    """Trains on verl, to the last batch or `launch.stop_after`. Raises ConfigError before anything is started, and
+    TrainingError when a process dies or nothing moves for `cluster.watchdog` seconds."""
     settings = verl_config(config, launch.out)
     if launch.stop_after is not None:
         settings.trainer.total_training_steps = min(config.steps, launch.stop_after)
@@ -132,7 +132,10 @@ def _ray(config: RlConfig) -> Iterator[None]:
         ray.init(address=config.cluster.address, **options)
     else:
         if config.cluster.device == "cpu":  # processes, however many cores there are
-            options |= {"num_gpus": config.cluster.devices, "num_cpus": config.cluster.learners + config.cluster.readers + 8}
+            options |= {
+                "num_gpus": config.cluster.devices,
+                "num_cpus": config.cluster.learners + config.cluster.readers + 8,
+            }
         ray.init(include_dashboard=False, **options)
     try:
         yield
@@ -142,7 +145,7 @@ def _ray(config: RlConfig) -> Iterator[None]:
 
 def _cause(error: ray.exceptions.RayTaskError) -> str:
     """The last line of what a process raised."""
-    cause: BaseException = error
+    cause: Any = error
     while getattr(cause, "cause", None) is not None and cause.cause is not cause:
         cause = cause.cause
     lines = [line for line in str(cause).splitlines() if line.strip()]

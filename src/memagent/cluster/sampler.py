@@ -1,4 +1,4 @@
-"""Dynamic sampling over verl's queue: wait for a batch of groups, keep those with a signal, sample more in place of others."""
+"""Dynamic sampling over verl's queue: wait for a batch of groups, keep those with a signal, sample more for the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL = 0.2  # seconds
 _CHECK = 25  # polls between two looks at whether the readers are alive
 
 
-class GroupsWithSignal(ReplayBuffer):  # type: ignore[misc]  # verl has no types
+class GroupsWithSignal(ReplayBuffer):
     """The groups of a batch, as the small trainer chooses them: up to `resample` more batches are sampled when fewer than
     a batch of groups carry a signal. A group of which a reading failed is left out, and counted.
 
@@ -51,7 +51,7 @@ class GroupsWithSignal(ReplayBuffer):  # type: ignore[misc]  # verl has no types
             self._wait(partition_id)
             new = self._judge(partition_id, seen, counts)
             seen |= new.keys()
-            counts["resampled"] += len(new) if attempt else 0
+            counts["resampled"] += attempt > 0
             kept += [uid for uid, signal in new.items() if signal]
             if len(kept) >= batch_size:
                 break
@@ -65,7 +65,7 @@ class GroupsWithSignal(ReplayBuffer):  # type: ignore[misc]  # verl has no types
         self._clear_groups(partition_id, (self.finished_keys[partition_id] | self.failure_keys[partition_id]) - set(chosen))
         batch = self._materialize_batch(partition_id, chosen, dict(self.partitions[partition_id]))
         names = ("groups", "silent", "failed", "resampled")
-        return batch, {f"memagent/{name}": counts[name] for name in names} | {"memagent/kept": len(chosen)}
+        return batch, {f"memagent/{name}": float(counts[name]) for name in names} | {"memagent/kept": float(len(chosen))}
 
     def _wait(self, partition: str) -> None:
         """Until no reading is under way."""

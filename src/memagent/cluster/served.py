@@ -52,7 +52,9 @@ class ServedEngine:
             raise ContextTooLongError(
                 f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
             )
-        output = await self._client.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=self._sampling(turn))
+        output = await self._client.generate(
+            request_id=uuid4().hex, prompt_ids=prompt, sampling_params=self._sampling(turn)
+        )
         ids = tuple(output.token_ids)
         if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
             raise ModelReplyError(

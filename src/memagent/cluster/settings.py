@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +156,7 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
         f"{learner}.kl_loss_coef": algorithm.kl,
         f"{learner}.kl_loss_type": "low_var_kl",
         f"{learner}.entropy_coeff": algorithm.entropy,
-        f"{learner}.calculate_entropy": True,
+        f"{learner}.calculate_entropy": algorithm.entropy > 0 or not cpu,  # half of an update on the CPU
         f"{learner}.optim.lr": update.rate,
         f"{learner}.optim.weight_decay": update.weight_decay,
         f"{learner}.optim.betas": list(update.betas),
@@ -217,7 +220,9 @@ def _check(composed: DictConfig) -> None:
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     try:
-        validate_config(composed, use_reference_policy=need_reference_policy(composed), use_critic=need_critic(composed))
+        with redirect_stdout(sys.stderr), warnings.catch_warnings(action="ignore"):  # it tells of every check that passed
+            needed = {"use_reference_policy": need_reference_policy(composed), "use_critic": need_critic(composed)}
+            validate_config(composed, **needed)
         for part in (composed.actor_rollout_ref.rollout, composed.algorithm):
             omega_conf_to_dataclass(part)
     except Exception as error:  # verl asserts, hydra wraps

@@ -32,7 +32,7 @@ from memagent.training.credit import parts
 from memagent.training.log import RunLog
 
 
-class ReadingTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
+class ReadingTrainer(PPOTrainerSync):
     """One batch: readings of `prompts` documents, `group` of each; the groups with a signal; `updates` optimizer steps."""
 
     def __init__(self, config: Any, progress: Callable[[int], None] = lambda step: None) -> None:
@@ -46,7 +46,10 @@ class ReadingTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
     def init(self) -> None:
         super().init()
         self.log = RunLog(
-            self.out, step=self.global_steps or -1, tensorboard=self.experiment.log.tensorboard, wandb=self.experiment.log.wandb
+            self.out,
+            step=self.global_steps or -1,
+            tensorboard=self.experiment.log.tensorboard,
+            wandb=self.experiment.log.wandb,
         )
 
     def fit(self, agent_loop_manager: Any) -> None:
@@ -131,7 +134,7 @@ class ReadingTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
                     "seed": 0,
                     "dataloader_kwargs": {"shuffle": False},
                     "temperature": self.experiment.rollout.temperature,
-                    "calculate_entropy": True,
+                    "calculate_entropy": self.config.actor_rollout_ref.actor.calculate_entropy,
                     "rate": self._rate(),
                 },
             )
@@ -143,11 +146,13 @@ class ReadingTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
 
     def _rate(self) -> float:
         chosen = self.experiment.update
-        return chosen.rate * min(1.0, self.global_steps / (chosen.warmup + 1))
+        return chosen.rate * min(1.0, float(self.global_steps) / (chosen.warmup + 1))
 
     # the log
 
-    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **where: Any) -> None:
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **where: Any
+    ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **where)
         readings = self.replay_buffer.readings
         self.log.metrics(self.global_steps, "train", summary(readings, metrics, self._rate()))

@@ -9,7 +9,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 
-class RatedLearner(TrainingWorker):  # type: ignore[misc]  # verl has no types
+class RatedLearner(TrainingWorker):
     """A learner whose optimizer takes the rate that comes with the data: verl's schedules count steps, ours batches."""
 
     def train_batch(self, data: Any) -> Any:
@@ -20,7 +20,7 @@ class RatedLearner(TrainingWorker):  # type: ignore[misc]  # verl has no types
         return super().train_batch(data)
 
 
-class ReadingWorker(ActorRolloutRefWorker):  # type: ignore[misc]
+class ReadingWorker(ActorRolloutRefWorker):
     """Learner, reference and rollout of one accelerator (or, on the CPU, of one process)."""
 
     actor_worker_cls = RatedLearner

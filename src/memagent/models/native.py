@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_DEFAULTS = {
+DEFAULTS = {
     # Threads that spin at a barrier while the other core is taken away make two threads slower than one.
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "0",
@@ -17,5 +17,5 @@ _DEFAULTS = {
 
 def configure() -> None:
     """Sets what the user's environment does not. Has no effect once torch is imported."""
-    for name, value in _DEFAULTS.items():
+    for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

@@ -112,7 +112,7 @@ def merge(rows: Sequence[CreditedRow]) -> list[CreditedRow]:
 
 
 def parts(items: Sequence[object], number: int) -> list[tuple[int, int]]:
-    """[start, end) of at most `number` runs of items (trajectories) whose sizes differ by one at most: the optimizer's updates.
+    """[start, end) of at most `number` runs of trajectories whose sizes differ by one at most: the optimizer's updates.
 
     They are counted in trajectories, so that their number does not depend on how many conversations a reading has.
     """

@@ -19,13 +19,22 @@ _BESIDE = ("trainer.pt", "model.safetensors", "config.json")
 def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16") -> None:
     """Writes weights of `dtype`, the tokenizer and memagent.toml; a folder that is not empty is left alone. Raises
     ConfigError, TrainingError or OutputError."""
-    if dtype not in _DTYPES:
-        raise ConfigError(f"no dtype {dtype!r} to write weights in; known: {', '.join(_DTYPES)}")
     if name not in ("best", "last"):
         raise ConfigError(f"no checkpoint {name!r}: give best or last")
+    check_target(folder, dtype)
+    export_folder(Checkpoints(run).folder(cast(Any, name)), folder, dtype)
+
+
+def check_target(folder: Path, dtype: str) -> None:
+    """Raises ConfigError if weights of `dtype` cannot be put into `folder`."""
+    if dtype not in _DTYPES:
+        raise ConfigError(f"no dtype {dtype!r} to write weights in; known: {', '.join(_DTYPES)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty: give a new folder for the model")
-    source = Checkpoints(run).folder(cast(Any, name))
+
+
+def export_folder(source: Path, folder: Path, dtype: str) -> None:
+    """Writes the model in `source`, with weights of `dtype`, as `folder`. Raises TrainingError or OutputError."""
     model: Any = load_model(source)
     with writing_model(folder, folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ def _noted(value: str, memory: str) -> bool:
 
 
 def as_reading(name: str, sample: Sample, transcript: Transcript, reward: str) -> Reading:
-    """What a finished reading comes to: its conversations with the tokens that were sampled, and the score of its answer."""
+    """A finished reading: its conversations with the tokens that were sampled, and the score of its answer."""
     score = SCORERS[reward](transcript.answer, sample.answers, sample.mode)
     return Reading(
         sample=sample,
