@@ -114,7 +114,9 @@ def export(
     """
     with boundary():
         _require()
-        if (run / "checkpoints" / "latest_checkpointed_iteration.txt").is_file():
+        from memagent.training.checkpoints import verl_tracker
+
+        if verl_tracker(run).is_file():
             _require_verl()
             from memagent.cluster.merge import merge
 

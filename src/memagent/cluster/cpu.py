@@ -26,6 +26,8 @@ class _NoMemory(ModuleType):
             return lambda *_: None
         if name == "mem_get_info":
             return lambda *_: (0, 0)
+        if name in ("get_rng_state", "set_rng_state"):
+            return getattr(torch, name)
         if name == "get_device_name":
             return lambda *_: "CPU"
         return getattr(torch.cpu, name)

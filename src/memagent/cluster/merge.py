@@ -7,11 +7,11 @@ from pathlib import Path
 
 from memagent.errors import TrainingError
 from memagent.models.open import model_folder
+from memagent.training.checkpoints import verl_tracker
 from memagent.training.config import load_config
 from memagent.training.export import check_target, export_folder
 from memagent.training.rl_config import RlConfig
 
-_LATEST = "latest_checkpointed_iteration.txt"
 # How to read with the model, and the tokenizer's files as they were: not every version of transformers reads every other's.
 _KEPT = ("memagent.toml", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
@@ -25,7 +25,7 @@ def merge(run: Path, folder: Path, dtype: str) -> None:
 
     check_target(folder, dtype)
     start = model_folder(load_config(run / "config.toml", RlConfig).start)
-    step = (run / "checkpoints" / _LATEST).read_text().strip()
+    step = verl_tracker(run).read_text().strip()
     shards = run / "checkpoints" / f"global_step_{step}" / "actor"
     merged = run / "checkpoints" / "merged.tmp"
     shutil.rmtree(merged, ignore_errors=True)

@@ -18,6 +18,7 @@ from memagent.cluster.served import served_model
 from memagent.cluster.settings import verl_config
 from memagent.errors import TrainingError
 from memagent.files import atomic_file, writing
+from memagent.training.checkpoints import verl_tracker
 from memagent.training.rl_config import RlConfig
 from memagent.training.run import Launch
 from memagent.training.validation import held_out
@@ -76,7 +77,11 @@ def run(config: RlConfig, launch: Launch) -> None:
     settings = verl_config(config, launch.out)
     if launch.stop_after is not None:
         settings.trainer.total_training_steps = min(config.steps, launch.stop_after)
-    settings.trainer.resume_mode = "auto" if launch.resume else "disable"
+    if launch.resume:
+        settings.trainer.resume_mode = "auto"
+        settings.trainer.val_before_train &= not verl_tracker(launch.out).is_file()
+    else:
+        settings.trainer.resume_mode = "disable"
     with writing(launch.out):
         launch.out.mkdir(parents=True, exist_ok=True)
     held_out(config.validation, launch.out / "validation", _tokenizer(config))
@@ -127,15 +132,17 @@ def _ray(config: RlConfig) -> Iterator[None]:
     """A connection to the cluster of `cluster.address`, or a Ray of this run's own, which ends with it."""
     variables = environment(config.cluster.device)
     package = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    options: dict[str, Any] = {"runtime_env": {"env_vars": variables | package}, "log_to_driver": False}
+    options: dict[str, Any] = {
+        "runtime_env": {"env_vars": variables | package},
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+    }
     if config.cluster.address:
         ray.init(address=config.cluster.address, **options)
     else:
-        if config.cluster.device == "cpu":  # processes, however many cores there are
-            options |= {
-                "num_gpus": config.cluster.devices,
-                "num_cpus": config.cluster.learners + config.cluster.readers + 8,
-            }
+        if config.cluster.device == "cpu":  # as many places as there are processes, however many cores
+            places = config.cluster.learners + config.cluster.readers + 8
+            options |= {"num_gpus": config.cluster.devices, "num_cpus": places}
         ray.init(include_dashboard=False, **options)
     try:
         yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +220,7 @@ def _check(composed: DictConfig) -> None:
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings(action="ignore"):  # it tells of every check that passed
+        with redirect_stdout(StringIO()), warnings.catch_warnings(action="ignore"):  # it tells of every check that passed
             needed = {"use_reference_policy": need_reference_policy(composed), "use_critic": need_critic(composed)}
             validate_config(composed, **needed)
         for part in (composed.actor_rollout_ref.rollout, composed.algorithm):

@@ -150,22 +150,22 @@ class ReadingTrainer(PPOTrainerSync):
 
     # the log
 
-    def _compute_metrics(
-        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **where: Any
-    ) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, **where)
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        """One batch. Its metrics are written before verl writes a checkpoint: a run that goes on from there has them."""
+        batch = super().step(metrics, timing_raw)
         readings = self.replay_buffer.readings
         self.log.metrics(self.global_steps, "train", summary(readings, metrics, self._rate()))
-        rollout = timing_raw["gen"]
         update = sum(timing_raw.get(name, 0.0) for name in ("old_log_prob", "ref", "adv", "update_actor"))
-        sync = timing_raw.get("update_weights", 0.0)
-        tokens = sum(tag["seq_len"] for tag in batch.tags)
         self.log.timing(
             self.global_steps,
-            {"rollout": rollout, "update": update, "sync": sync, "checkpoint": timing_raw.get("save_checkpoint", 0.0)},
-            {"rollout": sum(reading["tokens"] for reading in readings), "update": tokens},
+            {"rollout": timing_raw["gen"], "update": update},
+            {
+                "rollout": sum(reading["tokens"] for reading in readings),
+                "update": sum(tag["seq_len"] for tag in batch.tags),
+            },
         )
         self._progress(self.global_steps)
+        return batch
 
     def _validate(self) -> dict[str, Any]:
         began = time.perf_counter()

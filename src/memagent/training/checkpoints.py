@@ -24,6 +24,11 @@ from memagent.errors import OutputError, TrainingError
 _STATE = "trainer.pt"
 
 
+def verl_tracker(run: Path) -> Path:
+    """The file in which verl notes its last whole checkpoint. It is there if `run` was on verl and has one."""
+    return run / "checkpoints" / "latest_checkpointed_iteration.txt"
+
+
 @contextmanager
 def writing_model(folder: Path, partial: Path) -> Iterator[None]:
     """Removes `partial` and raises OutputError, naming `folder`, when weights cannot be written."""
