@@ -1,6 +1,7 @@
 # make ask    sets everything up and asks three questions of a book, offline, with the embedded model
 # make test   sets everything up and runs the test suite
 # make check  ruff, mypy and the import contracts
+# make test-cluster   the tests of training on verl and Ray, in an environment of their own (2 GB)
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,13 +10,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: ask test check clean
+CLUSTER_VENV ?= .venv-cluster
+CLUSTER_PIP := $(CLUSTER_VENV)/bin/python -m pip --disable-pip-version-check
+
+.PHONY: ask test check test-cluster clean
 
 ask: $(VENV)/.local-installed
 	@$(BIN)/python examples/ask_a_book.py
 
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-cluster: $(CLUSTER_VENV)/.installed
+	$(CLUSTER_VENV)/bin/python -m pytest tests/cluster $(PYTEST_ARGS)
 
 check: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
@@ -41,5 +48,11 @@ $(VENV)/.dev-installed: $(VENV)/.torch-installed pyproject.toml
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.local-installed
 
+$(CLUSTER_VENV)/.installed: pyproject.toml constraints-cluster.txt
+	$(PYTHON) -m venv $(CLUSTER_VENV)
+	$(CLUSTER_PIP) install --quiet $(TORCH)
+	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout hypothesis anyio
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) $(CLUSTER_VENV) build dist src/*.egg-info

@@ -123,7 +123,7 @@ def test_the_merged_model_answers(finished: Path, tmp_path: Path) -> None:
         "He came home late. One of the special magic numbers for tall-harbor is: 4096311. She had gone.\n" * 3
     )
     question = "What is the special magic number for tall-harbor?"
-    asked = memagent("ask", document, question, "--model", tmp_path / "model", "--journal", "none")
+    asked = memagent("ask", document, "-q", question, "--model", tmp_path / "model", "--no-journal")
     assert asked.returncode == 0, asked.stderr
     assert "4096311" in asked.stdout
     again = memagent("train", "export", finished, tmp_path / "model")

@@ -32,7 +32,11 @@ class ServedEngine:
             raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
         if not getattr(self._tokenizer, "is_fast", False):
             raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
-        self.config = config
+        if self._tokenizer.vocab_size > config.vocab_size:  # added tokens aside, which nothing may ever use
+            raise ModelError(
+                f"{folder}: the tokenizer has {self._tokenizer.vocab_size} tokens, the model knows {config.vocab_size}: they"
+                " do not belong together"
+            )
         self._chat = ChatFormat(self._tokenizer)
         self._client, self._seeded = client, seeded
         self._stop = _stop_ids(folder, config, self._tokenizer)

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from transformers import AutoConfig
 
 from memagent.cluster.served import served_model
-from memagent.core.budgets import template_tokens
+from memagent.core.budgets import check_budgets, template_tokens
 from memagent.errors import ConfigError
 from memagent.models.open import model_folder
 from memagent.settings import Settings, make_settings
@@ -109,6 +109,7 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
     budgets = settings.budgets
     reply = max(budgets.update_tokens, budgets.answer_tokens)
     template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
+    check_budgets(budgets, template, settings.window)
     prompt = budgets.question + budgets.chunk + budgets.memory + template
     window = min(settings.window or prompt + reply, prompt + reply)
     cpu = cluster.device == "cpu"

@@ -1,0 +1,122 @@
+"""A run's configuration as verl's: what is carried over, what is refused, and what the dry run says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memagent.cluster.layout import describe
+from memagent.cluster.settings import experiment_of, verl_config
+from memagent.errors import ConfigError, ModelError
+from memagent.training.rl_config import RlConfig
+
+Experiment = Callable[..., RlConfig]
+
+
+def test_the_algorithm_is_carried_over(experiment: Experiment, tmp_path: Path) -> None:
+    changes = ("algorithm.clip_low=0.1", "algorithm.clip_high=0.3", "algorithm.dual_clip=2.5", "rollout.temperature=1.2")
+    found = verl_config(experiment("qwen2", *changes), tmp_path)
+    actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.1, 0.3, 2.5)
+    assert (actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type) == (True, 0.01, "low_var_kl")
+    assert (actor.loss_agg_mode, actor.entropy_coeff) == ("token-mean", 0.0)
+    assert (found.algorithm.adv_estimator, found.algorithm.norm_adv_by_std_in_grpo) == ("grpo", False)
+    assert found.algorithm.rollout_correction.bypass_mode is True
+    assert (rollout.n, rollout.temperature, found.data.train_batch_size) == (4, 1.2, 4)
+    assert found.data.max_prompt_length + found.data.max_response_length == rollout.max_model_len <= 512
+
+
+def test_without_a_penalty_there_is_no_reference_and_no_dual_clip(experiment: Experiment, tmp_path: Path) -> None:
+    found = verl_config(experiment("qwen2", "algorithm.kl=0", 'algorithm.old_logprobs="recomputed"'), tmp_path)
+    assert found.actor_rollout_ref.actor.use_kl_loss is False
+    assert found.actor_rollout_ref.actor.clip_ratio_c > 4.9e8  # e^20, the largest ratio verl lets through
+    assert found.algorithm.rollout_correction.bypass_mode is False
+
+
+def test_the_reference_is_computed_with_the_precision_of_the_policy(experiment: Experiment, tmp_path: Path) -> None:
+    for bf16, name in (("false", "fp32"), ("true", "bf16")):
+        found = verl_config(experiment("qwen2", f"policy.bf16={bf16}"), tmp_path).actor_rollout_ref
+        assert found.actor.fsdp_config.mixed_precision.param_dtype == name
+        assert found.ref.fsdp_config.mixed_precision == found.actor.fsdp_config.mixed_precision
+
+
+@pytest.mark.parametrize(("kind", "packed"), [("qwen2", True), ("llama", True), ("lfm2", False)])
+def test_only_models_of_attention_are_packed(experiment: Experiment, tmp_path: Path, kind: str, packed: bool) -> None:
+    assert verl_config(experiment(kind), tmp_path).actor_rollout_ref.model.use_remove_padding is packed
+
+
+def test_the_experiment_travels_with_paths_that_hold_anywhere(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2")
+    carried, out = experiment_of(verl_config(config, tmp_path / "run").data)
+    assert carried == config
+    assert out == tmp_path / "run"
+    assert Path(carried.start).is_absolute()
+    assert all(path.is_absolute() for path in carried.books)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("update.average=0.9", "update.average is set, and verl keeps no average"),
+        ('algorithm.normalise="std"', "algorithm.normalise is set"),
+        ("validation.patience=3", "validation.patience is set"),
+        ('cluster.settings={"actor_rollout_ref.actor.clip_ratoi" = 1}', "actor_rollout_ref.actor.clip_ratoi"),
+        ('cluster.settings={"trainer.logger" = ["nobody"], "algorithm.gama" = 1}', "algorithm.gama"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused_by_name(experiment: Experiment, tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        verl_config(experiment("qwen2", change), tmp_path)
+
+
+def test_a_field_of_verls_own_can_be_set(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2", 'cluster.settings={"actor_rollout_ref.rollout.enforce_eager" = true}')
+    assert verl_config(config, tmp_path).actor_rollout_ref.rollout.enforce_eager is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (('cluster.device="cuda"',), "device = 'cuda' does not go with rollout = 'inprocess'"),
+        (("cluster.tensor_parallel=2",), "tensor_parallel is for accelerators"),
+        (
+            ('cluster.device="cuda"', 'cluster.rollout="vllm"', "cluster.devices=3", "cluster.tensor_parallel=2"),
+            "1 × 3 accelerators cannot be shared out",
+        ),
+        (("cluster.nodes=0",), "cluster.nodes"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(experiment: Experiment, changes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        experiment("qwen2", *changes)
+
+
+def test_a_wrong_model_is_one_error_before_anything_starts(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2", 'start="/nowhere/model"')
+    with pytest.raises(ModelError, match="/nowhere/model"):
+        verl_config(config, tmp_path)
+
+
+def test_a_tokenizer_of_another_model_is_refused(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2")
+    settings = Path(config.start) / "config.json"
+    settings.write_text(settings.read_text().replace('"vocab_size": 300', '"vocab_size": 200'))
+    with pytest.raises(ModelError, match="the tokenizer has 300 tokens, the model knows 200"):
+        verl_config(config, tmp_path)
+
+
+def test_budgets_that_do_not_fit_the_window_are_refused(experiment: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="window"):
+        verl_config(experiment("qwen2", "rollout.chunk_tokens=600"), tmp_path)
+
+
+def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
+    text = "\n".join(describe(experiment("qwen2", "cluster.devices=2")))
+    assert "1 node(s) × 2 cpu = 2 learners" in text
+    assert "4 documents × 4 readings = 16; 2 optimizer steps of 8 to 8 readings" in text
+    assert "up to 300 tokens, so up to 5 memory updates of 60 tokens" in text
+    # 8 readings × (5 × (40 + 60 + 24 + 24) + 40 + 24 + 24) tokens
+    assert "at most 6,624 tokens, 3,312 a learner, in micro-batches of 400" in text
+    assert "2 learners, 2 rollout server(s), 1 readers" in text
