@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -90,7 +91,16 @@ def run(config: RlConfig, launch: Launch) -> None:
             file.write(launch.source)
     with _ray(config):
         runner = ray.remote(Runner).options(num_cpus=0, max_concurrency=2).remote()
-        _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch.console)
+        try:
+            _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch.console)
+        except TrainingError as error:
+            raise TrainingError(f"{error}; {_way_out(launch.out)}") from error
+
+
+def _way_out(out: Path) -> str:
+    if not verl_tracker(out).is_file():
+        return "there is no checkpoint yet: begin again"
+    return f"go on from the last checkpoint with: memagent train rl -o {out} --resume --engine verl"
 
 
 def _tokenizer(config: RlConfig) -> Any:
@@ -110,7 +120,7 @@ def _watched(runner: Any, done: Any, limit: float, console: Console | None) -> N
             except ray.exceptions.RayTaskError as error:
                 raise TrainingError(_cause(error)) from error
             except ray.exceptions.RayError as error:
-                raise TrainingError(f"a process of the run has died: {str(error).splitlines()[0]}") from error
+                raise TrainingError(f"a process of the run has died: {_line(error)}") from error
             return
         try:
             idle, step = ray.get(runner.idle.remote(), timeout=60)
@@ -155,5 +165,10 @@ def _cause(error: ray.exceptions.RayTaskError) -> str:
     cause: Any = error
     while getattr(cause, "cause", None) is not None and cause.cause is not cause:
         cause = cause.cause
-    lines = [line for line in str(cause).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(cause).__name__
+    return _line(cause)
+
+
+def _line(error: BaseException) -> str:
+    """The last line, without Ray's guesses at why a process ended."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].split(" Worker exit")[0].strip().rstrip(".") if lines else type(error).__name__
