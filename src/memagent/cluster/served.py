@@ -32,10 +32,10 @@ class ServedEngine:
             raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
         if not getattr(self._tokenizer, "is_fast", False):
             raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
-        if self._tokenizer.vocab_size > config.vocab_size:  # added tokens aside, which nothing may ever use
+        known, tokens = config.vocab_size, self._tokenizer.vocab_size  # without added tokens, which nothing may ever use
+        if tokens > known:
             raise ModelError(
-                f"{folder}: the tokenizer has {self._tokenizer.vocab_size} tokens, the model knows {config.vocab_size}: they"
-                " do not belong together"
+                f"{folder}: the tokenizer has {tokens} tokens, the model knows {known}: they do not belong together"
             )
         self._chat = ChatFormat(self._tokenizer)
         self._client, self._seeded = client, seeded
