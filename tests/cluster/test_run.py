@@ -167,6 +167,14 @@ def test_nothing_hangs_for_longer_than_the_watchdog(config_file: Path) -> None:
     assert "the limit (cluster.watchdog) is 3 s" in " ".join(result.stderr.split())
 
 
+def test_a_cluster_that_is_not_there_is_one_line(config_file: Path, tmp_path: Path) -> None:
+    changes = ("--set", 'cluster.address="127.0.0.1:1"')
+    result = memagent("train", "rl", config_file, "-o", tmp_path / "run", "--engine", "verl", "-q", *changes)
+    assert result.returncode == 2
+    assert "no Ray cluster can be reached at '127.0.0.1:1'" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
 def _lines(run: Path) -> list[str]:
     path = run / "metrics.jsonl"
     return path.read_text().splitlines() if path.exists() else []

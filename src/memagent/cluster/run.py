@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -12,7 +13,6 @@ from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from memagent.cluster.environment import environment
 from memagent.cluster.served import served_model
@@ -25,6 +25,7 @@ from memagent.training.run import Launch
 from memagent.training.validation import held_out
 
 _POLL = 2.0  # seconds between two looks at the run
+_SHOWN = ("reward", "kept", "loss", "grad_norm", "kl", "retention")
 
 
 class Runner:
@@ -92,7 +93,7 @@ def run(config: RlConfig, launch: Launch) -> None:
     with _ray(config):
         runner = ray.remote(Runner).options(num_cpus=0, max_concurrency=2).remote()
         try:
-            _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch.console)
+            _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch)
         except TrainingError as error:
             raise TrainingError(f"{error}; {_way_out(launch.out)}") from error
 
@@ -110,11 +111,13 @@ def _tokenizer(config: RlConfig) -> Any:
     return served_model(model_folder(config.start)).engine.tokenizer
 
 
-def _watched(runner: Any, done: Any, limit: float, console: Console | None) -> None:
-    shown = -1
+def _watched(runner: Any, done: Any, limit: float, launch: Launch) -> None:
+    tracker = verl_tracker(launch.out)
+    shown = int(tracker.read_text()) if launch.resume and tracker.is_file() else 0
     while True:
         ready, _ = ray.wait([done], timeout=_POLL)
         if ready:
+            _show(launch, shown)
             try:
                 ray.get(done)
             except ray.exceptions.RayTaskError as error:
@@ -126,8 +129,8 @@ def _watched(runner: Any, done: Any, limit: float, console: Console | None) -> N
             idle, step = ray.get(runner.idle.remote(), timeout=60)
         except ray.exceptions.RayError:
             continue  # the next look at `done` says what it is
-        if console is not None and step != shown:
-            console.print(f"batch {step}")
+        if step > shown:
+            _show(launch, shown)
             shown = step
         if idle > limit:
             ray.kill(runner)
@@ -135,6 +138,18 @@ def _watched(runner: Any, done: Any, limit: float, console: Console | None) -> N
                 f"nothing was finished for {idle:.0f} s, the limit (cluster.watchdog) is {limit:.0f} s: the run was stopped"
                 f" after batch {step}. The logs of the processes are in Ray's session folder"
             )
+
+
+def _show(launch: Launch, after: int) -> None:
+    """Prints what the controller has logged of the batches after `after`."""
+    metrics = launch.out / "metrics.jsonl"
+    if launch.console is None or not metrics.is_file():
+        return
+    for logged in map(json.loads, metrics.read_text(encoding="utf-8").splitlines()):
+        if logged["step"] > after and "train" in logged:
+            values = logged["train"]
+            told = ", ".join(f"{name} {values[name]:.4g}" for name in _SHOWN if name in values)
+            launch.console.print(f"batch {logged['step']}: {told}")
 
 
 @contextmanager
@@ -148,12 +163,18 @@ def _ray(config: RlConfig) -> Iterator[None]:
         "logging_level": "ERROR",
     }
     if config.cluster.address:
-        ray.init(address=config.cluster.address, **options)
+        try:
+            ray.init(address=config.cluster.address, **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise TrainingError(
+                f"no Ray cluster can be reached at {config.cluster.address!r} (cluster.address): {_line(error)}. Start one"
+                " (`ray start --head`), or leave the address out"
+            ) from error
     else:
         if config.cluster.device == "cpu":  # as many places as there are processes, however many cores
             places = config.cluster.learners + config.cluster.readers + 8
             options |= {"num_gpus": config.cluster.devices, "num_cpus": places}
-        ray.init(include_dashboard=False, **options)
+        ray.init(address="local", include_dashboard=False, **options)  # not one that somebody else has left running
     try:
         yield
     finally:

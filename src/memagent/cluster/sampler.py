@@ -41,6 +41,7 @@ class GroupsWithSignal(ReplayBuffer):
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
         """Up to `batch_size` groups with a signal. Raises TrainingError when none has one after all attempts."""
         if partition_id == "val":
+            self._wait(partition_id)
             return super().sample(global_steps, partition_id, batch_size)
         self.readings, kept = [], []
         seen: set[str] = set()

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from ray.exceptions import RayError
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from memagent.core import Completion, Turn
-from memagent.errors import ContextTooLongError, ModelError, ModelReplyError
+from memagent.errors import ContextTooLongError, ModelError, ModelReplyError, ModelUnavailableError
 from memagent.models.chat import ChatFormat
 from memagent.models.open import OpenModel, narrowed, read_defaults
 from memagent.models.tokenizers import FileTokenizer
@@ -50,15 +51,19 @@ class ServedEngine:
         raise ModelError("a policy that verl serves generates with `agenerate` only")
 
     async def agenerate(self, turn: Turn) -> Completion:
-        """One turn. Raises ContextTooLongError for a prompt that leaves no room, ModelReplyError for a broken reply."""
+        """One turn. Raises ContextTooLongError for a prompt that leaves no room, ModelReplyError for a broken reply, and
+        ModelUnavailableError when no server answers."""
         prompt = self._chat.encode(turn.messages)
         if self.window is not None and len(prompt) + turn.max_tokens > self.window:
             raise ContextTooLongError(
                 f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
             )
-        output = await self._client.generate(
-            request_id=uuid4().hex, prompt_ids=prompt, sampling_params=self._sampling(turn)
-        )
+        try:
+            output = await self._client.generate(
+                request_id=uuid4().hex, prompt_ids=prompt, sampling_params=self._sampling(turn)
+            )
+        except (RayError, RuntimeError, ValueError) as error:  # the server has died, there is none, it refuses the prompt
+            raise ModelUnavailableError(f"the rollout server did not answer: {error}") from error
         ids = tuple(output.token_ids)
         if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
             raise ModelReplyError(
