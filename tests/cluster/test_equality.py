@@ -69,8 +69,10 @@ def test_two_steps_have_the_same_loss_and_gradient(
     assert expected[0]["loss"] != pytest.approx(expected[1]["loss"], rel=1e-2)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_advantages_are_the_same_to_the_last_bit(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("parts", "apart"), [(4, 0.0), (5, 1e-7)])
+def test_the_advantages_are_the_same(seed: int, parts: int, apart: float) -> None:
+    """To the last bit where float32 holds the rewards (0, 1 and quarters); verl's are of that type."""
     from tensordict import TensorDict
     from verl import DataProto
     from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
@@ -79,8 +81,7 @@ def test_the_advantages_are_the_same_to_the_last_bit(seed: int) -> None:
     keys, rewards, lengths, groups = [], [], [], []
     expected = []
     for group in range(3):
-        # What strict and partial scorers give: 0, 1, and shares of what was asked.
-        scores = [rng.choice([0.0, 1.0, 0.25, 0.5, 0.75]) for _ in range(8)]
+        scores = [rng.randint(0, parts) / parts for _ in range(8)]
         for member, (score, value) in enumerate(zip(scores, advantages(scores), strict=True)):
             for turn in range(rng.randint(1, 4)):
                 keys.append(f"{group}_{member}_{turn}")
@@ -102,7 +103,8 @@ def test_the_advantages_are_the_same_to_the_last_bit(seed: int) -> None:
         data, [keys[row] for row in order], "grpo", norm_adv_by_std_in_grpo=False
     )
     for place, row in enumerate(order):
-        assert result.batch["advantages"][place].tolist() == (mask_NT[place] * torch.tensor(expected[row])).tolist()
+        found_T, wanted_T = result.batch["advantages"][place], mask_NT[place] * torch.tensor(expected[row])
+        assert torch.allclose(found_T, wanted_T, rtol=0, atol=apart)
 
 
 def test_two_learners_have_the_loss_and_gradient_of_one(experiment: Callable[..., RlConfig], tmp_path: Path) -> None:

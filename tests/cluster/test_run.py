@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
-CONFIG = """
-seed = 5
-start = "embedded"
-steps = 3
-save_every = 1
-threads = 1
-books = ["data/books/federalist_papers.md.gz"]
+from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, memagent, metrics, wait_for
 
-[rollout]
-prompts = 4
-group = 4
-resample = 1
-temperature = 1.3
-
-[algorithm]
-kl = 0.01
-
-[update]
-updates = 2
-rate = 1e-4
-batch_tokens = 8192
-
-[log]
-tensorboard = false
-
-[cluster]
-device = "cpu"
-rollout = "inprocess"
-devices = 2
-readers = 2
-
-[validation]
-every = 3
-task = [{name = "vt", task = "vt", tokens = [1024, 2048], samples = 2}]
-
-[[task]]
-name = "multikey"
-task = "niah_multikey_3"
-tokens = [1500, 2000]
-"""
 pytestmark = pytest.mark.timeout(900)
-
-
-def environment() -> dict[str, str]:
-    # Ray lowers the priority of its processes: on a busy machine they would wait for everything else.
-    return os.environ | {"RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1", "WORLD_SIZE": "", "RANK": ""}
-
-
-def memagent(*words: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "memagent", *map(str, words)]
-    return subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=600)
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +89,7 @@ def test_a_killed_process_stops_the_run_and_the_run_goes_on(config_file: Path) -
             text=True,
         )
         try:
-            _wait_for(lambda: run.is_dir() and len(_lines(run)) > done, process)  # noqa: B023
+            wait_for(lambda: run.is_dir() and len(lines(run)) > done, process)  # noqa: B023
             _kill(process.pid, victim)
             _, err = process.communicate(timeout=300)
         finally:
@@ -155,7 +98,7 @@ def test_a_killed_process_stops_the_run_and_the_run_goes_on(config_file: Path) -
         assert "Traceback" not in err
         assert "--resume --engine verl" in " ".join(err.split())
         assert len(err) < 1000
-        done = len(_lines(run))
+        done = len(lines(run))
     steps = [one["step"] for one in metrics(run)]
     assert steps == list(range(1, done + 1))
 
@@ -167,25 +110,31 @@ def test_nothing_hangs_for_longer_than_the_watchdog(config_file: Path) -> None:
     assert "the limit (cluster.watchdog) is 3 s" in " ".join(result.stderr.split())
 
 
+def test_a_full_disk_at_a_checkpoint_stops_the_run(config_file: Path) -> None:
+    run = config_file.parent / "full"
+    disk = run / "checkpoints"
+    disk.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small disk can be mounted by root only")
+    try:
+        changes = ("--set", "algorithm.kl=0", "--set", "validation.task=[]", "--set", "cluster.devices=1")
+        result = memagent("train", "rl", config_file, "-o", run, "--engine", "verl", "-q", *changes)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert result.returncode == 2
+    said = " ".join(result.stderr.split())
+    assert "Traceback" not in said
+    assert "there is no checkpoint yet" in said
+    assert [one["step"] for one in metrics(run)] == [1]
+
+
 def test_a_cluster_that_is_not_there_is_one_line(config_file: Path, tmp_path: Path) -> None:
     changes = ("--set", 'cluster.address="127.0.0.1:1"')
     result = memagent("train", "rl", config_file, "-o", tmp_path / "run", "--engine", "verl", "-q", *changes)
     assert result.returncode == 2
     assert "no Ray cluster can be reached at '127.0.0.1:1'" in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
-
-
-def _lines(run: Path) -> list[str]:
-    path = run / "metrics.jsonl"
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def _wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 400
-    while not condition():
-        assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < end
-        time.sleep(0.5)
 
 
 def _kill(driver: int, name: str) -> None:

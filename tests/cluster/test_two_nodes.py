@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_run import CONFIG, REPOSITORY, environment, metrics
+from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, metrics, wait_for
 
 HOSTS = ("memagent-one", "memagent-two")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 LINKS = ("magent-a", "magent-b")
+PORT = 6399
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -60,43 +62,68 @@ def _on(host: int, *words: str, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=REPOSITORY, env=variables, text=True, **options)  # type: ignore[call-overload]
 
 
-def test_two_nodes_train_what_one_does(hosts: None, tmp_path: Path) -> None:
-    config = tmp_path / "rl.toml"
-    config.write_text(CONFIG)
-    changes = ["--set", "steps=2", "--set", "validation.task=[]", "--set", "save_every=2"]
-    run = [sys.executable, "-m", "memagent", "train", "rl", str(config), "--engine", "verl", "-q", *changes]
-    alone = subprocess.run(
-        [*run, "-o", str(tmp_path / "one")], cwd=REPOSITORY, env=environment(), capture_output=True, text=True
-    )
-    assert alone.returncode == 0, alone.stderr[-3000:]
-
+@pytest.fixture(scope="module")
+def cluster(hosts: None) -> Iterator[None]:
+    """A Ray node on each host, with room for one learner."""
     ray = str(Path(sys.executable).with_name("ray"))
     start = [ray, "start", "--block", "--num-gpus=1", "--num-cpus=12", "--disable-usage-stats"]
     nodes = []
     try:
-        for host, role in ((0, ["--head", "--port=6399"]), (1, [f"--address={ADDRESSES[0]}:6399"])):
+        for host, role in ((0, ["--head", f"--port={PORT}"]), (1, [f"--address={ADDRESSES[0]}:{PORT}"])):
             words = [*start, *role, f"--node-ip-address={ADDRESSES[host]}"]
             nodes.append(_on(host, *words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             time.sleep(15)
-        there = [
-            "--set",
-            "cluster.nodes=2",
-            "--set",
-            "cluster.devices=1",
-            "--set",
-            f'cluster.address="{ADDRESSES[0]}:6399"',
-        ]
-        driver = _on(0, *run, "-o", str(tmp_path / "two"), *there, stderr=subprocess.PIPE)
-        _, err = driver.communicate(timeout=600)
-        assert driver.returncode == 0, err[-3000:]
+        yield
     finally:
         for node in nodes:
             node.terminate()
         for node in nodes:
             node.wait(timeout=60)
+
+
+def _train(config: Path, out: Path, *changes: str) -> list[str]:
+    changes = ("validation.task=[]", *changes)
+    words = [word for change in changes for word in ("--set", change)]
+    return [sys.executable, "-m", "memagent", "train", "rl", str(config), "-o", str(out), "--engine", "verl", "-q", *words]
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "rl.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+THERE = ("cluster.nodes=2", "cluster.devices=1", f'cluster.address="{ADDRESSES[0]}:{PORT}"')
+
+
+def test_two_nodes_train_what_one_does(cluster: None, config_file: Path, tmp_path: Path) -> None:
+    steps = ("steps=2", "save_every=2")
+    command = _train(config_file, tmp_path / "one", *steps)
+    alone = subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    driver = _on(0, *_train(config_file, tmp_path / "two", *steps, *THERE), stderr=subprocess.PIPE)
+    _, err = driver.communicate(timeout=600)
+    assert driver.returncode == 0, err[-3000:]
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert len(two) == len(one) == 2
     assert two[0]["train"]["reward"] == pytest.approx(one[0]["train"]["reward"], abs=1e-6)
     assert two[0]["train"]["loss"] == pytest.approx(one[0]["train"]["loss"], rel=1e-3, abs=1e-5)
     assert two[0]["train"]["grad_norm"] == pytest.approx(one[0]["train"]["grad_norm"], rel=1e-3)
     assert two[1]["train"]["reward"] == pytest.approx(one[1]["train"]["reward"], abs=2 / 16)
+
+
+def test_a_lost_node_stops_the_run(cluster: None, config_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "lost"
+    driver = _on(0, *_train(config_file, run, "steps=40", "algorithm.kl=0", *THERE), stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: bool(lines(run)), driver)
+        listed = subprocess.run(["ip", "netns", "pids", HOSTS[1]], capture_output=True, text=True, check=True)
+        for process in listed.stdout.split():
+            os.kill(int(process), signal.SIGKILL)
+        _, err = driver.communicate(timeout=400)
+    finally:
+        driver.kill()
+    assert driver.returncode == 2, err[-3000:]
+    assert "Traceback" not in err
+    assert "--resume --engine verl" in " ".join(err.split())

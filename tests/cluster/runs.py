@@ -1,0 +1,80 @@
+"""Runs of the command line on Ray: a small experiment, and what is asked of its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIG = """
+seed = 5
+start = "embedded"
+steps = 3
+save_every = 1
+threads = 1
+books = ["data/books/federalist_papers.md.gz"]
+
+[rollout]
+prompts = 4
+group = 4
+resample = 1
+temperature = 1.3
+
+[algorithm]
+kl = 0.01
+
+[update]
+updates = 2
+rate = 1e-4
+batch_tokens = 8192
+
+[log]
+tensorboard = false
+
+[cluster]
+device = "cpu"
+rollout = "inprocess"
+devices = 2
+readers = 2
+
+[validation]
+every = 3
+task = [{name = "vt", task = "vt", tokens = [1024, 2048], samples = 2}]
+
+[[task]]
+name = "multikey"
+task = "niah_multikey_3"
+tokens = [1500, 2000]
+"""
+
+
+def environment() -> dict[str, str]:
+    # Ray lowers the priority of its processes: on a busy machine they would wait for everything else.
+    return os.environ | {"RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1", "WORLD_SIZE": "", "RANK": ""}
+
+
+def memagent(*words: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "memagent", *map(str, words)]
+    return subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=600)
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def lines(run: Path) -> list[str]:
+    path = run / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 400
+    while not condition():
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < end
+        time.sleep(0.5)
