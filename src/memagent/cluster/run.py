@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -164,8 +165,9 @@ def _ray(config: RlConfig) -> Iterator[None]:
     }
     if config.cluster.address:
         try:
+            _knock(config.cluster.address)
             ray.init(address=config.cluster.address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise TrainingError(
                 f"no Ray cluster can be reached at {config.cluster.address!r} (cluster.address): {_line(error)}. Start one"
                 " (`ray start --head`), or leave the address out"
@@ -179,6 +181,13 @@ def _ray(config: RlConfig) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises OSError if nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host, int(port)), timeout=20).close()
 
 
 def _cause(error: ray.exceptions.RayTaskError) -> str:
