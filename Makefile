@@ -51,7 +51,7 @@ $(VENV)/.dev-installed: $(VENV)/.torch-installed pyproject.toml
 $(CLUSTER_VENV)/.installed: pyproject.toml constraints-cluster.txt
 	$(PYTHON) -m venv $(CLUSTER_VENV)
 	$(CLUSTER_PIP) install --quiet $(TORCH)
-	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout hypothesis anyio
+	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout hypothesis psutil
 	@touch $@
 
 clean:

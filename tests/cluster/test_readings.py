@@ -14,7 +14,6 @@ import pytest
 from memagent.cluster.documents import Documents, held_out_files, held_out_ids, training_id
 from memagent.cluster.loop import rows_of
 from memagent.cluster.served import served_model
-from memagent.cluster.settings import reading_settings
 from memagent.cluster.trainer import by_updates, summary
 from memagent.driver import aread
 from memagent.errors import ContextTooLongError, ModelReplyError
@@ -25,7 +24,7 @@ from memagent.settings import make_plan
 from memagent.training.credit import parts
 from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import as_reading, with_stream
+from memagent.training.rollout import as_reading, policy_settings, with_stream
 from memagent.training.validation import held_out
 
 Experiment = Callable[..., RlConfig]
@@ -54,7 +53,7 @@ def _one(config: RlConfig, opened: OpenModel, step: int = 1) -> Any:
     folder = Path(config.start)
     documents = Documents(config, opened.engine.tokenizer, folder)
     name, sample = documents.load(training_id(step, 0, 0))
-    settings = reading_settings(config, folder, config.rollout.temperature)
+    settings = policy_settings(config, opened, config.rollout.temperature)
     plan = with_stream(make_plan(sample.document, sample.question, settings, opened), "5/1/0", 0, 2)
     transcript = asyncio.run(aread(plan, opened.engine))
     return as_reading(name, sample, transcript, "strict")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from memagent.cluster.merge import whole_weights
+from memagent.models.open import EMBEDDED
+from memagent.training.checkpoints import verl_shards
 from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, memagent, metrics, wait_for
 
 pytestmark = pytest.mark.timeout(900)
@@ -58,9 +64,15 @@ def test_two_learners_train_what_one_process_does(finished: Path, config_file: P
     assert verls_by_step[1]["loss"] == pytest.approx(ours_by_step[1]["loss"], rel=1e-3, abs=1e-5)
 
 
-def test_the_merged_model_answers(finished: Path, tmp_path: Path) -> None:
+def test_the_merged_model_is_what_was_trained(finished: Path, tmp_path: Path) -> None:
     exported = memagent("train", "export", finished, tmp_path / "model", "--dtype", "float32")
     assert exported.returncode == 0, exported.stderr[-3000:]
+    start, merged = load_file(EMBEDDED / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
+    shards = whole_weights(verl_shards(finished, 3))
+    assert merged.keys() == start.keys() <= shards.keys()
+    assert all(torch.equal(merged[name], shards[name]) for name in merged)
+    moved = max(float((merged[name] - start[name].float()).abs().max()) for name in merged)
+    assert 0 < moved < 0.01
     document = tmp_path / "note.txt"
     document.write_text(
         "He came home late. One of the special magic numbers for tall-harbor is: 4096311. She had gone.\n" * 3
@@ -72,6 +84,47 @@ def test_the_merged_model_answers(finished: Path, tmp_path: Path) -> None:
     again = memagent("train", "export", finished, tmp_path / "model")
     assert again.returncode == 2
     assert "not empty" in again.stderr
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (verl_shards(run, 3) / "model_world_size_2_rank_1.pt").unlink()
+    result = memagent("train", "export", run, tmp_path / "model")
+    assert result.returncode == 2
+    assert "1 files of 2 ranks" in " ".join(result.stderr.split())
+    note = run / "checkpoints" / "latest_checkpointed_iteration.txt"
+    for said in ("", "99"):  # a disk that was full, a folder that was tidied away
+        note.write_text(said)
+        for words in (("export", run, tmp_path / "model"), ("rl", "-o", run, "--engine", "verl", "--resume")):
+            result = memagent("train", *words)
+            assert result.returncode == 2
+            assert f"says '{said}', and there is no such checkpoint" in " ".join(result.stderr.split())
+
+
+def test_a_run_is_gone_on_with_as_it_began(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    logged = (run / "metrics.jsonl").read_text()
+    result = memagent("train", "rl", "-o", run, "--resume")
+    assert result.returncode == 2
+    assert "begun with --engine verl" in " ".join(result.stderr.split())
+    fewer = memagent("train", "rl", "-o", run, "--resume", "--engine", "verl", "--set", "cluster.devices=1")
+    assert fewer.returncode == 2
+    assert "that of 2 learners, the configuration has 1" in " ".join(fewer.stderr.split())
+    assert (run / "metrics.jsonl").read_text() == logged
+
+
+def test_batches_without_a_signal_are_counted_and_passed_over(config_file: Path) -> None:
+    run = config_file.parent / "silent"
+    changes = ("steps=2", "rollout.temperature=0.001", "rollout.resample=0", "validation.task=[]", "cluster.devices=1")
+    words = [word for change in changes for word in ("--set", change)]
+    result = memagent("train", "rl", config_file, "-o", run, "--engine", "verl", "-q", *words)
+    assert result.returncode == 0, result.stderr[-3000:]
+    for step, one in enumerate(metrics(run), 1):
+        assert one["step"] == step
+        assert (one["train"]["groups"], one["train"]["silent"]) == (4, 4)
+        assert (one["train"]["kept"], one["train"]["updates"]) == (0, 0)
 
 
 def test_a_killed_process_stops_the_run_and_the_run_goes_on(config_file: Path) -> None:
@@ -125,7 +178,7 @@ def test_a_full_disk_at_a_checkpoint_stops_the_run(config_file: Path) -> None:
     assert result.returncode == 2
     said = " ".join(result.stderr.split())
     assert "Traceback" not in said
-    assert "there is no checkpoint yet" in said
+    assert "to go on from the start" in said
     assert [one["step"] for one in metrics(run)] == [1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def test_the_experiment_travels_with_paths_that_hold_anywhere(experiment: Experi
         ("update.average=0.9", "update.average is set, and verl keeps no average"),
         ('algorithm.normalise="std"', "algorithm.normalise is set"),
         ("validation.patience=3", "validation.patience is set"),
+        ("policy.lora.rank=4", "policy.lora.rank is set"),
+        ("update.batch_tokens=128", "update.batch_tokens is 128, and a conversation can have"),
         ('cluster.settings={"actor_rollout_ref.actor.clip_ratoi" = 1}', "actor_rollout_ref.actor.clip_ratoi"),
         ('cluster.settings={"trainer.logger" = ["nobody"], "algorithm.gama" = 1}', "algorithm.gama"),
     ],
@@ -86,6 +89,7 @@ def test_a_field_of_verls_own_can_be_set(experiment: Experiment, tmp_path: Path)
             "1 × 3 accelerators cannot be shared out",
         ),
         (("cluster.nodes=0",), "cluster.nodes"),
+        (("cluster.nodes=2",), "nodes = 2 needs a Ray that runs on them"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused(experiment: Experiment, changes: tuple[str, ...], message: str) -> None:
@@ -117,6 +121,30 @@ def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
     assert "1 node(s) × 2 cpu = 2 learners" in text
     assert "4 documents × 4 readings = 16; 2 optimizer steps of 8 to 8 readings" in text
     assert "up to 300 tokens, so up to 5 memory updates of 60 tokens" in text
-    # 8 readings × (5 × (40 + 60 + 24 + 24) + 40 + 24 + 24) tokens
-    assert "at most 6,624 tokens, 3,312 a learner, in micro-batches of 400" in text
-    assert "2 learners, 2 rollout server(s), 1 readers" in text
+    update, answer = (
+        int(found.replace(",", "")) for found in re.findall(r"at most ([\d,]+) tokens, ([\d,]+) a learner", text)[0]
+    )
+    # 8 readings × (5 × (40 + 60 + 24 + 24) + 40 + 24 + 24) tokens, and the wording of 6 turns each
+    assert update > 6_624
+    assert update == 2 * each
+    assert (update - 6_624) % (8 * 6) == 0
+    assert "2 learners, 2 rollout server(s), 1 readers of documents; 15 CPUs" in text
+
+
+def test_servers_on_accelerators_are_taken_by_verls_schema(experiment: Experiment, tmp_path: Path) -> None:
+    for server in ("vllm", "sglang"):
+        changes = ('cluster.device="cuda"', f'cluster.rollout="{server}"', "cluster.devices=8", "cluster.tensor_parallel=2")
+        found = verl_config(experiment("qwen2", *changes, "policy.bf16=true", "cluster.offload=true"), tmp_path)
+        rollout, actor = found.actor_rollout_ref.rollout, found.actor_rollout_ref.actor
+        assert (rollout.name, rollout.tensor_model_parallel_size, rollout.dtype) == (server, 2, "bfloat16")
+        assert (found.trainer.n_gpus_per_node, found.trainer.device) == (8, "cuda")
+        assert (actor.fsdp_config.param_offload, actor.fsdp_config.optimizer_offload) == (True, True)
+        with pytest.raises(ConfigError, match=r"rollout.top_p is set"):
+            verl_config(experiment("qwen2", *changes, "rollout.top_p=0.9"), tmp_path)
+
+
+def test_the_optimizer_is_that_of_the_small_trainer(experiment: Experiment, tmp_path: Path) -> None:
+    changes = ("update.rate=3e-4", "update.weight_decay=0.05", "update.betas=[0.8, 0.9]", "update.clip=0.7")
+    actor = verl_config(experiment("qwen2", *changes), tmp_path).actor_rollout_ref.actor
+    assert (actor.optim.lr, actor.optim.weight_decay, list(actor.optim.betas)) == (3e-4, 0.05, [0.8, 0.9])
+    assert (actor.optim.clip_grad, actor.grad_clip, actor.optim.lr_warmup_steps) == (0.7, 0.7, 0)

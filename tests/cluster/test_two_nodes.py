@@ -33,10 +33,11 @@ def hosts() -> Iterator[None]:
         pytest.skip("network namespaces need `ip` (iproute2) and root")
     try:
         for host in HOSTS:
-            _ip("netns", "add", host)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespaces can be made here: {error.stderr.strip()}")
-    try:
+            subprocess.run(["ip", "netns", "del", host], capture_output=True)  # of a session that was killed
+            try:
+                _ip("netns", "add", host)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"no network namespaces can be made here: {error.stderr.strip()}")
         _ip("link", "add", LINKS[0], "type", "veth", "peer", "name", LINKS[1])
         for host, link, address in zip(HOSTS, LINKS, ADDRESSES, strict=True):
             _ip("link", "set", link, "netns", host)

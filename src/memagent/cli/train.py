@@ -82,6 +82,7 @@ def rl(
         from memagent.training.run import Launch
 
         loaded, source = _configured(RlConfig, config, output, changes, resume or dry_run)
+        _check_engine(output, engine, resume)
         launch = Launch(output, resume, stop_after, None if quiet else err, source)
         if dry_run:
             if engine != "verl":
@@ -114,10 +115,9 @@ def export(
     """
     with boundary():
         _require()
-        from memagent.training.checkpoints import verl_tracker
+        from memagent.training.checkpoints import verl_step
 
-        if verl_tracker(run).is_file():
-            _require_verl()
+        if verl_step(run) is not None:
             from memagent.cluster.merge import merge
 
             merge(run, folder, dtype)
@@ -131,6 +131,15 @@ def export(
 def _require() -> None:
     if any(find_spec(name) is None for name in ("torch", "peft", "tensorboard", "tomlkit")):
         raise MissingExtraError("training", "train")
+
+
+def _check_engine(output: Path, engine: str, resume: bool) -> None:
+    """A run is gone on with by the engine that began it: the other would not find its checkpoints, and begin anew."""
+    from memagent.training.checkpoints import Checkpoints, verl_step
+
+    began = "local" if Checkpoints(output).exist() else "verl" if verl_step(output) is not None else engine
+    if resume and began != engine:
+        raise TrainingError(f"the run in {output} was begun with --engine {began}: go on with that")
 
 
 def _require_verl() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from memagent.cluster.settings import reading_settings
+from memagent.cluster.served import served_model
+from memagent.core.budgets import template_tokens
 from memagent.models.open import model_folder
 from memagent.tasks.files import SampleFile
 from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import policy_settings
 
 _GIB = 1 << 30
 
@@ -20,7 +22,9 @@ _GIB = 1 << 30
 def describe(config: RlConfig) -> Iterator[str]:
     """Lines on the world, a batch, an update, and what would be started. Raises ConfigError, ModelError or TaskError."""
     cluster, update, rollout = config.cluster, config.update, config.rollout
-    settings = reading_settings(config, model_folder(config.start), rollout.temperature)
+    opened = served_model(model_folder(config.start))
+    settings = policy_settings(config, opened, rollout.temperature)
+    template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
     learners = cluster.learners
     servers = learners // cluster.tensor_parallel
     yield f"world: {cluster.nodes} node(s) × {cluster.devices} {cluster.device} = {learners} learners (FSDP2 over all)"
@@ -34,8 +38,8 @@ def describe(config: RlConfig) -> Iterator[str]:
     budgets = settings.budgets
     longest = max(_lengths(config))
     turns = -(-longest // budgets.chunk)
-    memory = turns * (budgets.question + budgets.chunk + budgets.memory + budgets.update_tokens)
-    answer = budgets.question + budgets.memory + budgets.answer_tokens
+    memory = turns * (template + budgets.question + budgets.chunk + budgets.memory + budgets.update_tokens)
+    answer = template + budgets.question + budgets.memory + budgets.answer_tokens
     tokens = (memory + answer) * -(-readings // updates)
     yield f"documents: up to {longest:,} tokens, so up to {turns} memory updates of {budgets.chunk:,} tokens and an answer"
     yield (
@@ -43,15 +47,21 @@ def describe(config: RlConfig) -> Iterator[str]:
         f" {update.batch_tokens:,} tokens"
     )
     parameters = _parameters(model_folder(config.start))
-    bytes_each = 16 if not config.policy.lora.rank else 4
+    each = 16 + (4 if config.algorithm.kl else 0)
     yield (
-        f"weights: {parameters:,} parameters; a learner's share of weights, gradients and AdamW's states"
-        f" ({bytes_each} bytes each{', adapters apart' if config.policy.lora.rank else ''}) is"
-        f" {parameters * bytes_each / learners / _GIB:.2f} GiB; activations come on top"
+        f"weights: {parameters:,} parameters; a learner's share of weights, gradients, AdamW's states and the reference"
+        f" ({each} bytes a parameter) is {parameters * each / learners / _GIB:.2f} GiB; activations come on top"
     )
-    readers, runners = cluster.readers, "1 controller, 1 queue"
-    yield f"processes: {runners}, {learners} learners, {servers} rollout server(s), {readers} readers of documents"
+    yield (
+        f"processes: a controller, verl's queue and reward worker, {learners} learners, {servers} rollout server(s),"
+        f" {cluster.readers} readers of documents; {cpus_needed(config)} CPUs in Ray's books"
+    )
     yield f"watchdog: the run is stopped when no batch or validation ends for {cluster.watchdog:,} s"
+
+
+def cpus_needed(config: RlConfig) -> int:
+    """Places that Ray must have free: verl reserves three for each learner, and its own processes take a few."""
+    return 3 * config.cluster.learners + config.cluster.readers + 8
 
 
 def _lengths(config: RlConfig) -> Iterator[int]:

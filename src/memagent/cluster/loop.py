@@ -7,6 +7,7 @@ set here, by the scorer that the small trainer uses.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,17 +18,16 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from memagent.cluster.documents import Documents
 from memagent.cluster.served import served_model
-from memagent.cluster.settings import experiment_of, reading_settings
+from memagent.cluster.settings import experiment_of
 from memagent.core import Tokenizer
 from memagent.driver import Transcript, aread
-from memagent.errors import ModelError
 from memagent.models.open import OpenModel
 from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Credit
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Reading, as_reading, retention, with_stream
+from memagent.training.rollout import Reading, as_reading, policy_settings, retention, with_stream
 
 
 class Room:
@@ -39,8 +39,8 @@ class Room:
         # A server for the CPU gives every reading a random stream; vLLM is faster without.
         self.opened: OpenModel = served_model(folder, client, seeded=config.cluster.device == "cpu")
         self.documents = Documents(config, self.opened.engine.tokenizer, out / "validation")
-        self.sampled: Settings = reading_settings(config, folder, config.rollout.temperature)
-        self.greedy: Settings = reading_settings(config, folder, 0.0)
+        self.sampled: Settings = policy_settings(config, self.opened, config.rollout.temperature)
+        self.greedy: Settings = policy_settings(config, self.opened, 0.0)
 
 
 class ReadingLoop(AgentLoopBase):
@@ -89,7 +89,8 @@ async def _held_out(room: Room, sample: Sample, version: int) -> AgentLoopOutput
     plan = make_plan(sample.document, sample.question, room.greedy, room.opened)
     try:
         transcript: Transcript | None = await aread(plan, room.opened.engine)
-    except ModelError:
+    except Exception:  # whatever ends a reading here, it is a reading that failed: verl would leave it out of the mean
+        logging.getLogger(__name__).exception("a held-out reading failed")
         transcript = None
     answer = transcript.answer if transcript else ""
     scores = {name: scorer(answer, sample.answers, sample.mode) for name, scorer in SCORERS.items()}

@@ -1,52 +1,58 @@
-"""A checkpoint of verl, its shards merged into a model folder that everything else opens."""
+"""A checkpoint of verl, its shards put together as a model folder that everything else opens."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
 
 from memagent.errors import TrainingError
 from memagent.models.open import model_folder
-from memagent.training.checkpoints import verl_tracker
+from memagent.training.checkpoints import verl_shards, verl_step
 from memagent.training.config import load_config
-from memagent.training.export import check_target, export_folder
+from memagent.training.export import check_target, export_model
+from memagent.training.model import load_model
 from memagent.training.rl_config import RlConfig
-
-# How to read with the model, and the tokenizer's files as they were: not every version of transformers reads every other's.
-_KEPT = ("memagent.toml", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
 
 def merge(run: Path, folder: Path, dtype: str) -> None:
     """Writes the last checkpoint of a run as the model folder `folder`, with the tokenizer and the memagent.toml of the
     model that it began from. Raises TrainingError for a checkpoint that is not whole, ConfigError or OutputError as
     `export_checkpoint` does."""
-    from verl.model_merger.base_model_merger import ModelMergerConfig
-    from verl.model_merger.fsdp_model_merger import FSDPModelMerger
-
     check_target(folder, dtype)
+    step = verl_step(run)
+    if step is None:
+        raise TrainingError(f"{run} holds no checkpoint of verl")
     start = model_folder(load_config(run / "config.toml", RlConfig).start)
-    step = verl_tracker(run).read_text().strip()
-    shards = run / "checkpoints" / f"global_step_{step}" / "actor"
-    merged = run / "checkpoints" / "merged.tmp"
-    shutil.rmtree(merged, ignore_errors=True)
+    model: Any = load_model(start)
     try:
-        asked = ModelMergerConfig(
-            operation="merge",
-            backend="fsdp",
-            local_dir=str(shards),
-            hf_model_config_path=str(shards / "huggingface"),
-            target_dir=str(merged),
-        )
-        merger = FSDPModelMerger(asked)
-        merger.merge_and_save()
-        merger.cleanup()
-    except (OSError, ValueError, RuntimeError, KeyError, AssertionError) as error:
-        shutil.rmtree(merged, ignore_errors=True)
-        raise TrainingError(f"the checkpoint in {shards} cannot be merged: {error}") from error
-    for name in _KEPT:
-        if (start / name).is_file():
-            shutil.copyfile(start / name, merged / name)
-    try:
-        export_folder(merged, folder, dtype)
-    finally:
-        shutil.rmtree(merged, ignore_errors=True)
+        missing, unknown = model.load_state_dict(whole_weights(verl_shards(run, step)), strict=False)
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        raise TrainingError(f"the checkpoint in {verl_shards(run, step)} cannot be read: {error}") from error
+    if unknown or set(missing) - {"lm_head.weight"}:  # tied to the embedding, it is stored once
+        raise TrainingError(f"the checkpoint does not fit the model in {start}: {sorted({*missing, *unknown})[:5]}")
+    export_model(model, start, folder, dtype)
+
+
+def whole_weights(shards: Path) -> dict[str, torch.Tensor]:
+    """The weights of all ranks, as they were trained. Raises ValueError if a rank's are missing."""
+    files = sorted(shards.glob("model_world_size_*_rank_*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    size = int(files[0].stem.split("_")[3]) if files else 0
+    if not files or len(files) != size:
+        raise ValueError(f"{len(files)} files of {size or 'no'} ranks in {shards}")
+    # Only what a run of the user's own wrote is opened here: shards of FSDP2 are pickled with their layout.
+    ranks = [torch.load(path, map_location="cpu", weights_only=False) for path in files]
+    return {name: _joined([rank[name] for rank in ranks]) for name in ranks[0]}
+
+
+def _joined(parts: list[Any]) -> torch.Tensor:
+    first = parts[0]
+    if not isinstance(first, DTensor):
+        return first
+    if len(first.placements) != 1:
+        raise ValueError(f"weights are shared out as {first.placements}: one dimension is understood")
+    placement: Any = first.placements[0]
+    local = [part.to_local() for part in parts]
+    return torch.cat(local, dim=placement.dim) if placement.is_shard() else local[0]

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
 
 from memagent.cluster.environment import environment
+from memagent.cluster.layout import cpus_needed
 from memagent.cluster.served import served_model
 from memagent.cluster.settings import verl_config
-from memagent.errors import TrainingError
+from memagent.errors import ConfigError, TrainingError
 from memagent.files import atomic_file, writing
-from memagent.training.checkpoints import verl_tracker
+from memagent.models.open import model_folder
+from memagent.training.checkpoints import verl_shards, verl_step
+from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
 from memagent.training.run import Launch
 from memagent.training.validation import held_out
@@ -80,41 +83,52 @@ def run(config: RlConfig, launch: Launch) -> None:
     settings = verl_config(config, launch.out)
     if launch.stop_after is not None:
         settings.trainer.total_training_steps = min(config.steps, launch.stop_after)
-    if launch.resume:
-        settings.trainer.resume_mode = "auto"
-        settings.trainer.val_before_train &= not verl_tracker(launch.out).is_file()
-    else:
-        settings.trainer.resume_mode = "disable"
+    begun = _begun(config, launch)
+    settings.trainer.resume_mode = "disable" if begun is None else "auto"
+    settings.trainer.val_before_train &= begun is None
+    tokenizer = served_model(model_folder(config.start)).engine.tokenizer
+    Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)  # what cannot be read is said here
     with writing(launch.out):
         launch.out.mkdir(parents=True, exist_ok=True)
-    held_out(config.validation, launch.out / "validation", _tokenizer(config))
+    held_out(config.validation, launch.out / "validation", tokenizer)
     if launch.source:
         with atomic_file(launch.out / "config.toml") as file:
             file.write(launch.source)
     with _ray(config):
         runner = ray.remote(Runner).options(num_cpus=0, max_concurrency=2).remote()
         try:
-            _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch)
+            _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch, begun or 0)
         except TrainingError as error:
-            raise TrainingError(f"{error}; {_way_out(launch.out)}") from error
+            way = f"memagent train rl -o {launch.out} --resume --engine verl"
+            since = (
+                "from its last checkpoint"
+                if verl_step(launch.out) is not None
+                else "from the start, no checkpoint is there"
+            )
+            raise TrainingError(f"{error}; to go on {since}: {way}") from error
 
 
-def _way_out(out: Path) -> str:
-    if not verl_tracker(out).is_file():
-        return "there is no checkpoint yet: begin again"
-    return f"go on from the last checkpoint with: memagent train rl -o {out} --resume --engine verl"
+def _begun(config: RlConfig, launch: Launch) -> int | None:
+    """The batch that the run goes on from. Removes checkpoints that are no longer counted: verl forgets them at a stop."""
+    step = verl_step(launch.out) if launch.resume else None
+    if step is None:
+        return None
+    layout = verl_shards(launch.out, step) / "fsdp_config.json"
+    learners = json.loads(layout.read_text())["world_size"] if layout.is_file() else config.cluster.learners
+    if learners != config.cluster.learners:
+        raise ConfigError(
+            f"the checkpoint of {launch.out} is that of {learners} learners, the configuration has"
+            f" {config.cluster.learners} (cluster.nodes × cluster.devices): go on with as many"
+        )
+    for path in (launch.out / "checkpoints").glob("global_step_*"):
+        if path.name != f"global_step_{step}":
+            shutil.rmtree(path)
+    return step
 
 
-def _tokenizer(config: RlConfig) -> Any:
-    """The tokenizer that documents are counted with."""
-    from memagent.models.open import model_folder
-
-    return served_model(model_folder(config.start)).engine.tokenizer
-
-
-def _watched(runner: Any, done: Any, limit: float, launch: Launch) -> None:
-    tracker = verl_tracker(launch.out)
-    shown = int(tracker.read_text()) if launch.resume and tracker.is_file() else 0
+def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -> None:
+    """Waits for the run. The time since anything moved goes on while the controller does not answer."""
+    heard, idle, step = time.monotonic(), 0.0, shown
     while True:
         ready, _ = ray.wait([done], timeout=_POLL)
         if ready:
@@ -126,18 +140,18 @@ def _watched(runner: Any, done: Any, limit: float, launch: Launch) -> None:
             except ray.exceptions.RayError as error:
                 raise TrainingError(f"a process of the run has died: {_line(error)}") from error
             return
-        try:
+        with suppress(ray.exceptions.RayError):  # it is busy, or it has died: then `done` says so
             idle, step = ray.get(runner.idle.remote(), timeout=60)
-        except ray.exceptions.RayError:
-            continue  # the next look at `done` says what it is
+            heard = time.monotonic()
+        idle_now = idle + time.monotonic() - heard
         if step > shown:
             _show(launch, shown)
             shown = step
-        if idle > limit:
+        if idle_now > limit:
             ray.kill(runner)
             raise TrainingError(
-                f"nothing was finished for {idle:.0f} s, the limit (cluster.watchdog) is {limit:.0f} s: the run was stopped"
-                f" after batch {step}. The logs of the processes are in Ray's session folder"
+                f"nothing was finished for {idle_now:.0f} s, the limit (cluster.watchdog) is {limit:.0f} s: the run was"
+                f" stopped after batch {step}. The logs of the processes are in Ray's session folder"
             )
 
 
@@ -156,7 +170,9 @@ def _show(launch: Launch, after: int) -> None:
 @contextmanager
 def _ray(config: RlConfig) -> Iterator[None]:
     """A connection to the cluster of `cluster.address`, or a Ray of this run's own, which ends with it."""
-    variables = environment(config.cluster.device)
+    from verl.trainer.constants_ppo import PPO_RAY_RUNTIME_ENV
+
+    variables = PPO_RAY_RUNTIME_ENV["env_vars"] | environment(config.cluster.device)
     package = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     options: dict[str, Any] = {
         "runtime_env": {"env_vars": variables | package},
@@ -174,13 +190,27 @@ def _ray(config: RlConfig) -> Iterator[None]:
             ) from error
     else:
         if config.cluster.device == "cpu":  # as many places as there are processes, however many cores
-            places = config.cluster.learners + config.cluster.readers + 8
-            options |= {"num_gpus": config.cluster.devices, "num_cpus": places}
+            options |= {"num_gpus": config.cluster.devices, "num_cpus": cpus_needed(config)}
         ray.init(address="local", include_dashboard=False, **options)  # not one that somebody else has left running
     try:
+        _check_room(config)
         yield
     finally:
         ray.shutdown()
+
+
+def _check_room(config: RlConfig) -> None:
+    """Raises TrainingError if the cluster cannot hold the run, which would wait for room, or holds another."""
+    there = ray.cluster_resources()
+    for name, needed in (("CPU", cpus_needed(config)), ("GPU", config.cluster.learners)):
+        if there.get(name, 0) < needed:
+            raise TrainingError(
+                f"the Ray cluster has {there.get(name, 0):.0f} {name}s, the run needs {needed} (cluster.nodes, devices,"
+                f" readers): add machines, ask for less, or start Ray with --num-{name.lower()}s"
+            )
+    with suppress(ValueError):
+        ray.get_actor("TransferQueueController", namespace="transfer_queue")
+        raise TrainingError("another run is under way on this Ray cluster, and verl keeps one queue for all: use another")
 
 
 def _knock(address: str) -> None:

@@ -18,6 +18,14 @@ _POLL = 0.2  # seconds
 _CHECK = 25  # polls between two looks at whether the readers are alive
 
 
+class NoSignalError(Exception):
+    """All readings of every group were worth the same: there is nothing to learn from this batch. Holds its counts."""
+
+    def __init__(self, metrics: dict[str, float]) -> None:
+        super().__init__("no group carries a signal")
+        self.metrics = metrics
+
+
 class GroupsWithSignal(ReplayBuffer):
     """The groups of a batch, as the small trainer chooses them: up to `resample` more batches are sampled when fewer than
     a batch of groups carry a signal. A group of which a reading failed is left out, and counted.
@@ -39,7 +47,8 @@ class GroupsWithSignal(ReplayBuffer):
         self.readings: list[dict[str, Any]] = []
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
-        """Up to `batch_size` groups with a signal. Raises TrainingError when none has one after all attempts."""
+        """Up to `batch_size` groups with a signal. Raises NoSignalError when none has one after all attempts, and
+        TrainingError when all have failed."""
         if partition_id == "val":
             self._wait(partition_id)
             return super().sample(global_steps, partition_id, batch_size)
@@ -54,19 +63,22 @@ class GroupsWithSignal(ReplayBuffer):
             seen |= new.keys()
             counts["resampled"] += attempt > 0
             kept += [uid for uid, signal in new.items() if signal]
+            self._clear_groups(partition_id, {uid for uid, signal in new.items() if not signal})
             if len(kept) >= batch_size:
                 break
-        if not kept:
+        if counts["broken"] == counts["groups"]:
             raise TrainingError(
-                f"none of {counts['groups']} groups carries a signal at step {global_steps}"
-                f" ({counts['failed']} failed, {counts['silent']} with equal rewards): the log of the readers says why they"
-                " failed; if rewards are all equal, choose other tasks or a higher rollout.temperature"
+                f"all {counts['groups']} groups of batch {global_steps} failed: the log of AgentLoopWorkerTQ in Ray's"
+                " session folder says why"
             )
-        chosen = kept[:batch_size]
-        self._clear_groups(partition_id, (self.finished_keys[partition_id] | self.failure_keys[partition_id]) - set(chosen))
-        batch = self._materialize_batch(partition_id, chosen, dict(self.partitions[partition_id]))
         names = ("groups", "silent", "failed", "resampled")
-        return batch, {f"memagent/{name}": float(counts[name]) for name in names} | {"memagent/kept": float(len(chosen))}
+        metrics = {f"memagent/{name}": float(counts[name]) for name in names}
+        if not kept:
+            raise NoSignalError(metrics | {"memagent/kept": 0.0})
+        chosen = kept[:batch_size]
+        self._clear_groups(partition_id, set(kept[batch_size:]))
+        batch = self._materialize_batch(partition_id, chosen, dict(self.partitions[partition_id]))
+        return batch, metrics | {"memagent/kept": float(len(chosen))}
 
     def _wait(self, partition: str) -> None:
         """Until no reading is under way."""
@@ -87,10 +99,12 @@ class GroupsWithSignal(ReplayBuffer):
         rewards = self._rewards(partition, set(new))
         judged = {}
         for uid in new:
-            whole = uid not in failed and len(rewards[uid]) == self._group
-            signal = whole and has_signal(rewards[uid])
+            missing = self._group - len(rewards[uid])
+            signal = not missing and has_signal(rewards[uid])
             counts["groups"] += 1
-            counts["failed" if not whole else "kept" if signal else "silent"] += 1
+            counts["failed"] += missing
+            counts["broken"] += missing > 0
+            counts["silent"] += not missing and not signal
             judged[uid] = signal
         return judged
 

@@ -14,11 +14,11 @@ from omegaconf.errors import OmegaConfBaseException
 from transformers import AutoConfig
 
 from memagent.cluster.served import served_model
-from memagent.core.budgets import check_budgets, template_tokens
+from memagent.core.budgets import Budgets, check_budgets, template_tokens
 from memagent.errors import ConfigError
 from memagent.models.open import model_folder
-from memagent.settings import Settings, make_settings
 from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import policy_settings
 
 # Above every ratio there can be (verl's are at most e^20): no dual clip.
 _NO_DUAL_CLIP = 1e9
@@ -35,9 +35,12 @@ def verl_config(config: RlConfig, out: Path) -> DictConfig:
     _refuse_what_verl_cannot(config)
     config = _with_absolute_paths(config)
     composed = _composed()
+    with open_dict(composed.actor_rollout_ref):  # fields of verl's classes that its files leave out
+        for part in ("actor", "ref"):
+            composed.actor_rollout_ref[part].fsdp_config.mixed_precision = None
+    for name, value in _values(config, out).items():
+        OmegaConf.update(composed, name, value, merge=not isinstance(value, dict), force_add="override_config" in name)
     try:
-        for name, value in _values(config, out).items():
-            OmegaConf.update(composed, name, value, merge=not isinstance(value, dict), force_add=True)
         for name, value in config.cluster.settings.items():
             OmegaConf.update(composed, name, value)
     except (OmegaConfBaseException, AttributeError, KeyError) as error:
@@ -49,30 +52,16 @@ def verl_config(config: RlConfig, out: Path) -> DictConfig:
     return composed
 
 
-def reading_settings(config: RlConfig, folder: Path, temperature: float) -> Settings:
-    """How readings are made: as on one machine, from the configuration and the model's folder."""
-    chosen = config.rollout
-    return make_settings(
-        served_model(folder),
-        model="policy",
-        profile=chosen.profile,
-        question_tokens=chosen.question_tokens,
-        chunk_tokens=chosen.chunk_tokens,
-        memory_tokens=chosen.memory_tokens,
-        answer_tokens=chosen.answer_tokens,
-        reasoning_tokens=chosen.reasoning_tokens,
-        temperature=temperature,
-        top_p=chosen.top_p if temperature else 1.0,
-        seed=config.seed,
-        rules=chosen.rules,
-    )
-
-
 def _refuse_what_verl_cannot(config: RlConfig) -> None:
     refused = {
         "algorithm.normalise": (config.algorithm.normalise != "none", "verl divides by another standard deviation"),
         "update.average": (config.update.average > 0, "verl keeps no average of the weights"),
         "validation.patience": (config.validation.patience > 0, "verl does not stop early"),
+        "policy.lora.rank": (config.policy.lora.rank > 0, "adapters have not been carried over to verl yet"),
+        "rollout.top_p": (
+            config.rollout.top_p < 1 and config.cluster.device == "cuda",
+            "servers record log-probabilities of the nucleus, which the learner does not know",
+        ),
     }
     for name, (asked, why) in refused.items():
         if asked:
@@ -105,11 +94,12 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
     """Fields of verl's configuration by dotted name."""
     cluster, update, algorithm = config.cluster, config.update, config.algorithm
     opened = served_model(Path(config.start))
-    settings = reading_settings(config, Path(config.start), config.rollout.temperature)
+    settings = policy_settings(config, opened, config.rollout.temperature)
     budgets = settings.budgets
     reply = max(budgets.update_tokens, budgets.answer_tokens)
     template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
     check_budgets(budgets, template, settings.window)
+    _check_micro_batches(update.batch_tokens, settings.window, budgets, template)
     prompt = budgets.question + budgets.chunk + budgets.memory + template
     window = min(settings.window or prompt + reply, prompt + reply)
     cpu = cluster.device == "cpu"
@@ -134,12 +124,9 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
         f"{model}.path": config.start,
         f"{model}.use_remove_padding": _can_be_packed(Path(config.start)),
         f"{model}.enable_gradient_checkpointing": config.policy.checkpointing,
-        f"{model}.lora_rank": config.policy.lora.rank,
-        f"{model}.lora_alpha": config.policy.lora.alpha,
-        f"{model}.target_modules": list(config.policy.lora.targets) or "all-linear",
         f"{learner}.strategy": "fsdp2",
         f"{learner}.fsdp_config.strategy": "fsdp2",
-        f"{learner}.fsdp_config.model_dtype": "bf16" if config.policy.dtype == "bfloat16" else "fp32",
+        f"{learner}.fsdp_config.model_dtype": "fp32",
         f"{learner}.fsdp_config.mixed_precision": precision,
         f"{learner}.fsdp_config.param_offload": cluster.offload,
         f"{learner}.fsdp_config.optimizer_offload": cluster.offload,
@@ -157,7 +144,7 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
         f"{learner}.kl_loss_coef": algorithm.kl,
         f"{learner}.kl_loss_type": "low_var_kl",
         f"{learner}.entropy_coeff": algorithm.entropy,
-        f"{learner}.calculate_entropy": algorithm.entropy > 0 or not cpu,  # half of an update on the CPU
+        f"{learner}.calculate_entropy": algorithm.entropy > 0,  # it keeps the logits of whole sequences
         f"{learner}.optim.lr": update.rate,
         f"{learner}.optim.weight_decay": update.weight_decay,
         f"{learner}.optim.betas": list(update.betas),
@@ -168,7 +155,7 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
         "actor_rollout_ref.ref.fsdp_config.strategy": "fsdp2",
         "actor_rollout_ref.ref.strategy": "fsdp2",
         "actor_rollout_ref.ref.fsdp_config.mixed_precision": precision,  # verl's own default would be bf16
-        "actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16" if config.policy.dtype == "bfloat16" else "fp32",
+        "actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32",
         "actor_rollout_ref.ref.use_torch_compile": not cpu,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": not cpu,
         f"{sampler}.name": cluster.rollout,
@@ -179,7 +166,7 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
         f"{sampler}.tensor_model_parallel_size": cluster.tensor_parallel,
         f"{sampler}.gpu_memory_utilization": cluster.memory_share,
         f"{sampler}.max_model_len": window,
-        f"{sampler}.dtype": "float32" if cpu else "bfloat16",
+        f"{sampler}.dtype": "bfloat16" if config.policy.bf16 else "float32",  # sampled as it is scored
         f"{sampler}.calculate_log_probs": True,
         f"{sampler}.agent.num_workers": cluster.readers,
         f"{sampler}.agent.default_agent_loop": "memagent",
@@ -197,22 +184,35 @@ def _values(config: RlConfig, out: Path) -> dict[str, Any]:
         "trainer.default_local_dir": str(out.resolve() / "checkpoints"),
         "trainer.max_actor_ckpt_to_keep": 2,
         "trainer.device": cluster.device,
+        "transfer_queue.backend.SimpleStorage.total_storage_size": 10_000_000,  # rows: conversations of all attempts
+        "reward.num_workers": 1,  # rewards come with the readings
     }
     if cpu:
         values |= {
             f"{model}.override_config": {"attn_implementation": "sdpa"},
             f"{sampler}.free_cache_engine": False,
             "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-            "reward.num_workers": 1,
         }
     return values
 
 
+def _check_micro_batches(tokens: int, window: int | None, budgets: Budgets, template: int) -> None:
+    """verl stops at a row that is longer than a micro-batch; the rows it pads with have 128 tokens."""
+    update = template + budgets.question + budgets.chunk + budgets.memory + budgets.update_tokens
+    longest = max(128, min(window or update, update))
+    if tokens < longest:
+        raise ConfigError(
+            f"update.batch_tokens is {tokens}, and a conversation can have {longest} tokens: give at least as many"
+        )
+
+
 def _can_be_packed(folder: Path) -> bool:
-    """Whether sequences can stand behind one another in a row: a convolution would read from one into the next."""
+    """Whether sequences can stand behind one another in a row: only attention keeps them apart, a convolution or a
+    recurrent state goes from one into the next."""
     config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-    kinds = getattr(config, "layer_types", None) or ()
-    return set(kinds) <= {"full_attention", "sliding_attention"}
+    others = [name for name in config.to_dict() if any(word in name for word in ("conv", "mamba", "ssm", "linear_attn"))]
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return kinds <= {"full_attention", "sliding_attention"} and hasattr(config, "num_attention_heads") and not others
 
 
 def _check(composed: DictConfig) -> None:
@@ -224,7 +224,8 @@ def _check(composed: DictConfig) -> None:
         with redirect_stdout(StringIO()), warnings.catch_warnings(action="ignore"):  # it tells of every check that passed
             needed = {"use_reference_policy": need_reference_policy(composed), "use_critic": need_critic(composed)}
             validate_config(composed, **needed)
-        for part in (composed.actor_rollout_ref.rollout, composed.algorithm):
+        parts = composed.actor_rollout_ref
+        for part in (parts.rollout, parts.model, composed.algorithm):
             omega_conf_to_dataclass(part)
     except Exception as error:  # verl asserts, hydra wraps
         raise ConfigError(f"verl does not take this configuration: {_line(error)}") from error

@@ -23,7 +23,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from memagent.cluster.documents import training_id
-from memagent.cluster.sampler import GroupsWithSignal
+from memagent.cluster.sampler import GroupsWithSignal, NoSignalError
 from memagent.cluster.settings import experiment_of
 from memagent.cluster.worker import ReadingWorker
 from memagent.errors import TrainingError
@@ -140,25 +140,36 @@ class ReadingTrainer(PPOTrainerSync):
             )
             for name, values in self.actor_rollout_wg.update_actor(part)["metrics"].items():
                 steps[name].append(float(np.mean(values)))
+            self._check(steps["grad_norm"][-1])
         metrics.update({f"actor/{name}": float(np.mean(values)) for name, values in steps.items()})
         metrics["memagent/updates"] = len(self._updates)
         return batch
 
+    def _check(self, norm: float) -> None:
+        """Raises TrainingError for a gradient that is no number, which verl leaves out, or has exploded, which it clips."""
+        limit = self.experiment.update.explode
+        if not norm <= limit:
+            raise TrainingError(f"the gradient's norm is {norm:.4g}, the limit (update.explode) is {limit:.4g}")
+
     def _rate(self) -> float:
-        chosen = self.experiment.update
-        return chosen.rate * min(1.0, float(self.global_steps) / (chosen.warmup + 1))
+        return self.experiment.update.rate_at(self.global_steps - 1)
 
     # the log
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """One batch. Its metrics are written before verl writes a checkpoint: a run that goes on from there has them."""
-        batch = super().step(metrics, timing_raw)
+        try:
+            batch = super().step(metrics, timing_raw)
+        except NoSignalError as nothing:  # as in the small trainer: no update, and on to the next batch
+            self.on_sample_end()
+            metrics.update(nothing.metrics | {"memagent/updates": 0.0})
+            batch = KVBatchMeta(partition_id="train", keys=[], tags=[])
         readings = self.replay_buffer.readings
         self.log.metrics(self.global_steps, "train", summary(readings, metrics, self._rate()))
         update = sum(timing_raw.get(name, 0.0) for name in ("old_log_prob", "ref", "adv", "update_actor"))
         self.log.timing(
             self.global_steps,
-            {"rollout": timing_raw["gen"], "update": update},
+            {"rollout": timing_raw.get("gen", 0.0), "update": update},
             {
                 "rollout": sum(reading["tokens"] for reading in readings),
                 "update": sum(tag["seq_len"] for tag in batch.tags),
@@ -166,6 +177,10 @@ class ReadingTrainer(PPOTrainerSync):
         )
         self._progress(self.global_steps)
         return batch
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *where: Any, **more: Any) -> None:
+        if batch.keys:
+            super()._compute_metrics(batch, metrics, *where, **more)
 
     def _validate(self) -> dict[str, Any]:
         began = time.perf_counter()

@@ -24,9 +24,27 @@ from memagent.errors import OutputError, TrainingError
 _STATE = "trainer.pt"
 
 
-def verl_tracker(run: Path) -> Path:
-    """The file in which verl notes its last whole checkpoint. It is there if `run` was on verl and has one."""
-    return run / "checkpoints" / "latest_checkpointed_iteration.txt"
+def verl_step(run: Path) -> int | None:
+    """The batch of the last checkpoint of a run on verl (RUN/checkpoints/global_step_N); None if there is none.
+
+    Raises TrainingError if verl's note of it says nothing, or names one that is not there.
+    """
+    note = run / "checkpoints" / "latest_checkpointed_iteration.txt"
+    if not note.is_file():
+        return None
+    step = note.read_text().strip()
+    if not step.isdigit() or not verl_shards(run, int(step)).is_dir():
+        found = sorted(path.name for path in note.parent.glob("global_step_*"))
+        raise TrainingError(
+            f"{note} says {step!r}, and there is no such checkpoint: write the number of one that is whole into it"
+            f" (there are: {', '.join(found) or 'none'})"
+        )
+    return int(step)
+
+
+def verl_shards(run: Path, step: int) -> Path:
+    """Where verl keeps the learners' shards of a checkpoint."""
+    return run / "checkpoints" / f"global_step_{step}" / "actor"
 
 
 @contextmanager

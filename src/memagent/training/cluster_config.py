@@ -44,6 +44,10 @@ class ClusterConfig(Part):
             )
         if self.device == "cpu" and self.tensor_parallel > 1:
             raise ValueError("tensor_parallel is for accelerators: leave it at 1 with device = 'cpu'")
+        if self.nodes > 1 and not self.address:
+            raise ValueError(
+                f"nodes = {self.nodes} needs a Ray that runs on them: start one, and give its address ('auto')"
+            )
         if self.devices * self.nodes % self.tensor_parallel:
             raise ValueError(
                 f"{self.nodes} × {self.devices} accelerators cannot be shared out in rollout servers of"

@@ -13,7 +13,7 @@ from memagent.training.checkpoints import Checkpoints, writing_model
 from memagent.training.model import load_model
 
 _DTYPES = ("float32", "bfloat16", "float16")
-_BESIDE = ("trainer.pt", "model.safetensors", "config.json")
+_BESIDE = ("trainer.pt", "model.safetensors", "config.json", "README.md")
 
 
 def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16") -> None:
@@ -22,7 +22,8 @@ def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = 
     if name not in ("best", "last"):
         raise ConfigError(f"no checkpoint {name!r}: give best or last")
     check_target(folder, dtype)
-    export_folder(Checkpoints(run).folder(cast(Any, name)), folder, dtype)
+    source = Checkpoints(run).folder(cast(Any, name))
+    export_model(load_model(source), source, folder, dtype)
 
 
 def check_target(folder: Path, dtype: str) -> None:
@@ -33,13 +34,12 @@ def check_target(folder: Path, dtype: str) -> None:
         raise ConfigError(f"{folder} is not empty: give a new folder for the model")
 
 
-def export_folder(source: Path, folder: Path, dtype: str) -> None:
-    """Writes the model in `source`, with weights of `dtype`, as `folder`. Raises TrainingError or OutputError."""
-    model: Any = load_model(source)
+def export_model(model: Any, source: Path, folder: Path, dtype: str) -> None:
+    """Writes the model, with weights of `dtype`, and the files beside the weights in `source`. Raises OutputError."""
     with writing_model(folder, folder):
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
             model.to(getattr(torch, dtype)).save_pretrained(folder)
         for path in source.iterdir():
-            if path.name not in _BESIDE and not (folder / path.name).exists():
+            if path.is_file() and path.name not in _BESIDE and not (folder / path.name).exists():
                 (folder / path.name).write_bytes(path.read_bytes())

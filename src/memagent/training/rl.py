@@ -16,7 +16,7 @@ from typing import Any
 
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
-from memagent.settings import Settings, make_settings
+from memagent.settings import Settings
 from memagent.tasks.samples import generator
 from memagent.training.average import Average
 from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
@@ -25,7 +25,7 @@ from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
 from memagent.training.policy import Policy
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Group, Reading, retention, roll_out
+from memagent.training.rollout import Group, Reading, policy_settings, retention, roll_out
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
 from memagent.training.validation import Validation, mean_score
@@ -81,22 +81,8 @@ class Trainer:
         return narrowed(engine, self._defaults)
 
     def settings(self, opened: OpenModel, temperature: float) -> Settings:
-        """How readings are made: the budgets of the configuration, or of the model."""
-        chosen = self.config.rollout
-        return make_settings(
-            opened,
-            model="policy",
-            profile=chosen.profile,
-            question_tokens=chosen.question_tokens,
-            chunk_tokens=chosen.chunk_tokens,
-            memory_tokens=chosen.memory_tokens,
-            answer_tokens=chosen.answer_tokens,
-            reasoning_tokens=chosen.reasoning_tokens,
-            temperature=temperature,
-            top_p=chosen.top_p if temperature else 1.0,
-            seed=self.config.seed,
-            rules=chosen.rules,
-        )
+        """How readings are made."""
+        return policy_settings(self.config, opened, temperature)
 
     def sample(self) -> Batch:
         """Rolls out groups until enough of them carry a signal, or the limit is reached (dynamic sampling)."""
@@ -128,7 +114,7 @@ class Trainer:
             rows = expand(trajectories[start:end], credit[start:end], algorithm.credit)
             minis.append(weigh(merge(rows), algorithm.aggregate))
         old = [self.updater.recompute(rows) if algorithm.old_logprobs == "recomputed" else None for rows in minis]
-        rate, steps = self.updater.rate(self.step), []
+        rate, steps = self.config.update.rate_at(self.step), []
         for rows, known in zip(minis, old, strict=True):
             steps.append(self.updater.step(rows, rate, known))
             self.average.follow()
@@ -233,7 +219,7 @@ def summary(trainer: Trainer, batch: Batch, steps: Sequence[Step]) -> dict[str, 
         "loss": _mean([step.loss for step in steps]),
         "grad_norm": _mean([step.grad_norm for step in steps]),
         "updates": len(steps),
-        "lr": trainer.updater.rate(trainer.step - 1),
+        "lr": trainer.config.update.rate_at(trainer.step - 1),
         **statistics.mean(),
         "memory_tokens": _mean([count(reading.memories[-1]) for reading in readings if reading.memories]),
         "retention": kept / total if total else 1.0,

@@ -86,6 +86,10 @@ class UpdateConfig(Part):
     explode: float = Field(1e4, gt=0)
     average: Share = 0.0
 
+    def rate_at(self, batch: int) -> float:
+        """The learning rate of batch `batch`, from 0."""
+        return self.rate * min(1.0, (batch + 1) / (self.warmup + 1))
+
 
 class Documents(Part):
     """Samples of a `task` of the catalogue, made on the fly with its `options`, or of a `file`. `tokens`, the length of

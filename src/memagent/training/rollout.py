@@ -14,9 +14,10 @@ from memagent.errors import ModelError
 from memagent.evaluation.diagnosis import stands_in
 from memagent.models.open import OpenModel
 from memagent.scoring import SCORERS
-from memagent.settings import Settings, make_plan
+from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Conversation, Trajectory, has_signal
+from memagent.training.rl_config import RlConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,25 @@ def roll_out(
         readings = [as_reading(name, sample, result, reward) for result in mine if isinstance(result, Transcript)]
         groups.append(Group(readings=tuple(readings), failed=sum(isinstance(result, ModelError) for result in mine)))
     return groups
+
+
+def policy_settings(config: RlConfig, opened: OpenModel, temperature: float) -> Settings:
+    """How readings of a run are made: with the budgets of the configuration, or of the model."""
+    chosen = config.rollout
+    return make_settings(
+        opened,
+        model="policy",
+        profile=chosen.profile,
+        question_tokens=chosen.question_tokens,
+        chunk_tokens=chosen.chunk_tokens,
+        memory_tokens=chosen.memory_tokens,
+        answer_tokens=chosen.answer_tokens,
+        reasoning_tokens=chosen.reasoning_tokens,
+        temperature=temperature,
+        top_p=chosen.top_p if temperature else 1.0,
+        seed=config.seed,
+        rules=chosen.rules,
+    )
 
 
 def with_stream(plan: Plan, seed: str, number: int, member: int) -> Plan:

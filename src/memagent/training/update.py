@@ -49,10 +49,6 @@ class Updater:
             policy.parameters(), lr=config.rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
         )
 
-    def rate(self, step: int) -> float:
-        """The learning rate of batch `step`, from 0."""
-        return self._config.rate * min(1.0, (step + 1) / (self._config.warmup + 1))
-
     @torch.no_grad()
     def recompute(self, rows: Sequence[CreditedRow]) -> list[Tensor]:
         """The log-probabilities of each row's reply under the policy as it is now, by the forward pass of training."""
