@@ -121,7 +121,7 @@ def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
     assert "1 node(s) × 2 cpu = 2 learners" in text
     assert "4 documents × 4 readings = 16; 2 optimizer steps of 8 to 8 readings" in text
     assert "up to 300 tokens, so up to 5 memory updates of 60 tokens" in text
-    update, answer = (
+    update, each = (
         int(found.replace(",", "")) for found in re.findall(r"at most ([\d,]+) tokens, ([\d,]+) a learner", text)[0]
     )
     # 8 readings × (5 × (40 + 60 + 24 + 24) + 40 + 24 + 24) tokens, and the wording of 6 turns each

@@ -9,6 +9,7 @@ from memagent.models import native
 _CPU = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "memagent.cluster.cpu",
+    "VERL_LOGGING_LEVEL": "WARNING",
     # Activations of megabytes come and go with every layer: freed memory is kept, instead of mapped anew each time.
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 33),

@@ -19,11 +19,12 @@ _CHECK = 25  # polls between two looks at whether the readers are alive
 
 
 class NoSignalError(Exception):
-    """All readings of every group were worth the same: there is nothing to learn from this batch. Holds its counts."""
+    """All readings of every group were worth the same: there is nothing to learn from this batch. Holds what was sampled
+    last, and the counts."""
 
-    def __init__(self, metrics: dict[str, float]) -> None:
+    def __init__(self, batch: KVBatchMeta, metrics: dict[str, float]) -> None:
         super().__init__("no group carries a signal")
-        self.metrics = metrics
+        self.batch, self.metrics = batch, metrics
 
 
 class GroupsWithSignal(ReplayBuffer):
@@ -63,7 +64,9 @@ class GroupsWithSignal(ReplayBuffer):
             seen |= new.keys()
             counts["resampled"] += attempt > 0
             kept += [uid for uid, signal in new.items() if signal]
-            self._clear_groups(partition_id, {uid for uid, signal in new.items() if not signal})
+            others = {uid for uid, signal in new.items() if not signal}
+            if kept or attempt < self._resample:
+                self._clear_groups(partition_id, others)
             if len(kept) >= batch_size:
                 break
         if counts["broken"] == counts["groups"]:
@@ -74,7 +77,8 @@ class GroupsWithSignal(ReplayBuffer):
         names = ("groups", "silent", "failed", "resampled")
         metrics = {f"memagent/{name}": float(counts[name]) for name in names}
         if not kept:
-            raise NoSignalError(metrics | {"memagent/kept": 0.0})
+            batch = self._materialize_batch(partition_id, sorted(others), dict(self.partitions[partition_id]))
+            raise NoSignalError(batch, metrics | {"memagent/kept": 0.0})
         chosen = kept[:batch_size]
         self._clear_groups(partition_id, set(kept[batch_size:]))
         batch = self._materialize_batch(partition_id, chosen, dict(self.partitions[partition_id]))

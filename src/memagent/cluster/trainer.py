@@ -163,7 +163,7 @@ class ReadingTrainer(PPOTrainerSync):
         except NoSignalError as nothing:  # as in the small trainer: no update, and on to the next batch
             self.on_sample_end()
             metrics.update(nothing.metrics | {"memagent/updates": 0.0})
-            batch = KVBatchMeta(partition_id="train", keys=[], tags=[])
+            batch, self._updates = nothing.batch, []
         readings = self.replay_buffer.readings
         self.log.metrics(self.global_steps, "train", summary(readings, metrics, self._rate()))
         update = sum(timing_raw.get(name, 0.0) for name in ("old_log_prob", "ref", "adv", "update_actor"))
@@ -172,14 +172,14 @@ class ReadingTrainer(PPOTrainerSync):
             {"rollout": timing_raw.get("gen", 0.0), "update": update},
             {
                 "rollout": sum(reading["tokens"] for reading in readings),
-                "update": sum(tag["seq_len"] for tag in batch.tags),
+                "update": sum(tag["seq_len"] for tag in batch.tags) if self._updates else 0,
             },
         )
         self._progress(self.global_steps)
         return batch
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *where: Any, **more: Any) -> None:
-        if batch.keys:
+        if self._updates:
             super()._compute_metrics(batch, metrics, *where, **more)
 
     def _validate(self) -> dict[str, Any]:
