@@ -13,8 +13,9 @@ import pytest
 
 from memagent.cluster.documents import Documents, held_out_files, held_out_ids, training_id
 from memagent.cluster.loop import rows_of
+from memagent.cluster.metrics import summary
 from memagent.cluster.served import served_model
-from memagent.cluster.trainer import by_updates, summary
+from memagent.cluster.trainer import by_updates
 from memagent.driver import aread
 from memagent.errors import ContextTooLongError, ModelReplyError
 from memagent.models.local import LocalEngine

@@ -23,6 +23,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from memagent.cluster.documents import training_id
+from memagent.cluster.metrics import cells, summary
 from memagent.cluster.sampler import GroupsWithSignal, NoSignalError
 from memagent.cluster.settings import experiment_of
 from memagent.cluster.worker import ReadingWorker
@@ -50,6 +51,7 @@ class ReadingTrainer(PPOTrainerSync):
             step=self.global_steps or -1,
             tensorboard=self.experiment.log.tensorboard,
             wandb=self.experiment.log.wandb,
+            config=self.experiment.model_dump(mode="json"),
         )
 
     def fit(self, agent_loop_manager: Any) -> None:
@@ -202,52 +204,3 @@ def by_updates(keys: Sequence[str], updates: int, seed: int, step: int) -> list[
     generator(seed, "order", step).shuffle(order)
     readings = [[key for _, key in sorted(groups[group][member])] for group in order for member in sorted(groups[group])]
     return [[key for reading in readings[start:end] for key in reading] for start, end in parts(readings, updates)]
-
-
-def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: float) -> dict[str, float]:
-    """The metrics of a batch under the names of the small trainer. Rewards are over everything sampled."""
-    by_name: defaultdict[str, list[float]] = defaultdict(list)
-    for reading in readings:
-        by_name[reading["name"]].append(reading["reward"])
-    total = sum(reading["total"] for reading in readings)
-    named = {
-        "loss": "actor/loss",
-        "grad_norm": "actor/grad_norm",
-        "updates": "memagent/updates",
-        "clip_high": "actor/actor/pg_clipfrac",
-        "clip_low": "actor/actor/pg_clipfrac_lower",
-        "kl": "actor/kl_loss",
-        "entropy": "actor/actor/entropy_loss",
-        **{name: f"memagent/{name}" for name in ("groups", "kept", "silent", "failed", "resampled")},
-    }
-    memories = [reading["memory_tokens"] for reading in readings if reading["memory_tokens"] is not None]
-    return {
-        "reward": _mean([reading["reward"] for reading in readings]),
-        **{name: float(metrics[key]) for name, key in named.items() if key in metrics},
-        "lr": rate,
-        "memory_tokens": _mean(memories),
-        "retention": sum(reading["kept"] for reading in readings) / total if total else 1.0,
-        "truncated": _mean([float(reading["truncated"] > 0) for reading in readings]),
-        **{f"reward/{name}": _mean(values) for name, values in sorted(by_name.items())},
-    }
-
-
-def cells(found: dict[str, Any], rows: Any) -> dict[str, dict[str, float]]:
-    """verl's validation metrics as the small trainer's: per cell its score, number of readings and how many failed."""
-    count: defaultdict[str, int] = defaultdict(int)
-    for index in range(len(rows)):
-        count[rows[index]["data_source"]] += 1
-    result = {
-        cell: {
-            "score": float(found[f"val-core/{cell}/reward/mean@1"]),
-            "n": float(number),
-            "failed": round(float(found[f"val-aux/{cell}/failed/mean@1"]) * number),
-        }
-        for cell, number in count.items()
-    }
-    mean = _mean([values["score"] for values in result.values()])
-    return {**result, "mean": {"score": mean, "n": float(sum(count.values()))}}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
