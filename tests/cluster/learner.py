@@ -16,8 +16,8 @@ from memagent.training.credit import CreditedRow
 from memagent.training.rl_config import RlConfig
 
 
-def make_learner(config: RlConfig, *, packed: bool = False) -> Any:
-    """The learner that `config` asks for, in a process group of the environment's ranks."""
+def make_learner(config: RlConfig, tokens: int, *, packed: bool = False) -> Any:
+    """The learner that `config` asks for, in a process group of the environment's ranks, with micro-batches of `tokens`."""
     os.environ.setdefault("MASTER_PORT", str(free_port()))
     settings = verl_config(config, Path("unused"))
     settings.actor_rollout_ref.model.use_remove_padding = packed
@@ -41,8 +41,7 @@ def make_learner(config: RlConfig, *, packed: bool = False) -> Any:
         checkpoint_config=actor.checkpoint,
     )
     made.engine_config.use_dynamic_bsz = True
-    made.engine_config.max_token_len_per_gpu = config.update.batch_tokens
-    made.engine_config.infer_max_token_len_per_gpu = config.update.batch_tokens
+    made.engine_config.max_token_len_per_gpu = made.engine_config.infer_max_token_len_per_gpu = tokens
     learner = RatedLearner(made)
     learner.reset()
     learner.set_loss_fn(partial(ppo_loss, config=actor))

@@ -56,11 +56,11 @@ def _ours(config: RlConfig, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
 def test_two_steps_have_the_same_loss_and_gradient(
     experiment: Callable[..., RlConfig], kind: str, packed: bool, budget: int, aggregate: str
 ) -> None:
-    changes = (f"update.batch_tokens={budget}", f"algorithm.aggregate={aggregate}", "algorithm.entropy=0.01")
-    config = experiment(kind, *changes, "algorithm.dual_clip=1.5")
+    changes = (f"algorithm.aggregate={aggregate}", "algorithm.entropy=0.01", "algorithm.dual_clip=1.5")
+    config = experiment(kind, *changes)
     seeds = (1, 2)
     expected = _ours(config, seeds)
-    learner = make_learner(config, packed=packed)
+    learner = make_learner(config, budget, packed=packed)
     for seed, step in zip(seeds, expected, strict=True):
         rows = _rows(seed, config.algorithm.aggregate)
         loss, norm = one_step(learner, rows, step["old"], step["reference"], 1e-2, len(rows))
@@ -108,7 +108,7 @@ def test_the_advantages_are_the_same(seed: int, parts: int, apart: float) -> Non
 
 
 def test_two_learners_have_the_loss_and_gradient_of_one(experiment: Callable[..., RlConfig], tmp_path: Path) -> None:
-    config = experiment("qwen2", "update.batch_tokens=150", "algorithm.entropy=0.01")
+    config = experiment("qwen2", "algorithm.entropy=0.01")
     expected = _ours(config, (1,))[0]
     given = {
         "config": config.model_dump(mode="json"),
@@ -138,7 +138,7 @@ def test_two_learners_have_the_loss_and_gradient_of_one(experiment: Callable[...
 def _rank(given: dict[str, Any]) -> dict[str, float]:
     """One of two learners: every second row is its own."""
     config = RlConfig.model_validate(given["config"])
-    learner = make_learner(config, packed=True)
+    learner = make_learner(config, 150, packed=True)
     rank = int(os.environ["RANK"])
     rows = _rows(1)
     loss, norm = one_step(
