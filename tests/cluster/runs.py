@@ -82,14 +82,22 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
         time.sleep(0.5)
 
 
-def same_batch(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """The same documents and random streams. Where the rounding of a batch decides between two tokens a reading may differ,
-    and rewards are close; otherwise loss and gradient are those expected."""
+def trained(logged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was logged of the batches, in order."""
+    return [one["train"] for one in logged if "train" in one]
+
+
+def same_batches(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """The same documents, random streams and updates. From the second batch on, weights differ in their last digits and a
+    token can too: a reading or two may then come out otherwise."""
     one_reading = 1 / 16
-    assert found["updates"] == expected["updates"]
-    assert found["groups"] == pytest.approx(expected["groups"], abs=4)
-    assert found["reward"] == pytest.approx(expected["reward"], abs=2 * one_reading)
-    assert found["memory_tokens"] == pytest.approx(expected["memory_tokens"], rel=0.1)
-    if all(found[name] == pytest.approx(expected[name]) for name in ("reward", "kept", "memory_tokens", "retention")):
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-2, abs=1e-4)
-        assert found["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-2)
+    assert found[0]["reward"] == pytest.approx(expected[0]["reward"], abs=1e-6)
+    assert found[0]["loss"] == pytest.approx(expected[0]["loss"], rel=1e-3, abs=1e-5)
+    assert found[0]["grad_norm"] == pytest.approx(expected[0]["grad_norm"], rel=1e-3)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours["updates"] == theirs["updates"]
+        assert ours["groups"] == pytest.approx(theirs["groups"], abs=4)
+        assert ours["reward"] == pytest.approx(theirs["reward"], abs=2 * one_reading)
+        if (ours["reward"], ours["kept"]) == (theirs["reward"], theirs["kept"]):
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2, abs=1e-4)
+            assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-2)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from memagent.cluster.merge import whole_weights
 from memagent.models.open import EMBEDDED
 from memagent.training.checkpoints import verl_shards
-from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, memagent, metrics, same_batch, wait_for
+from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, memagent, metrics, same_batches, trained, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -47,11 +47,8 @@ def test_two_learners_train_what_one_process_does(finished: Path, config_file: P
     assert [(one["step"], *(one.keys() - {"step"})) for one in verls] == [
         (0, "validation"), (1, "train"), (2, "train"), (2, "validation"), (3, "train"), (3, "validation"),
     ]  # fmt: skip
-    ours_by_step = {one["step"]: one["train"] for one in ours if "train" in one}
-    verls_by_step = {one["step"]: one["train"] for one in verls if "train" in one}
     assert verls[0]["validation"]["mean"]["score"] == pytest.approx(ours[0]["validation"]["mean"]["score"], abs=1e-6)
-    for step, expected in ours_by_step.items():
-        same_batch(verls_by_step[step], expected)
+    same_batches(trained(verls), trained(ours))
 
 
 def test_the_merged_model_is_what_was_trained(finished: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, metrics, same_batch, wait_for
+from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, metrics, same_batches, trained, wait_for
 
 HOSTS = ("memagent-one", "memagent-two")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -107,9 +107,8 @@ def test_two_nodes_train_what_one_does(cluster: None, config_file: Path, tmp_pat
     _, err = driver.communicate(timeout=600)
     assert driver.returncode == 0, err[-3000:]
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
-    assert len(two) == len(one) == 2
-    for found, expected in zip(two, one, strict=True):
-        same_batch(found["train"], expected["train"])
+    assert len(trained(two)) == len(trained(one)) == 2
+    same_batches(trained(two), trained(one))
 
 
 def test_a_lost_node_stops_the_run(cluster: None, config_file: Path, tmp_path: Path) -> None:
