@@ -17,8 +17,8 @@ from memagent.models.open import open_model
 from memagent.settings import make_plan, make_settings
 from memagent.tasks.rope import Rope
 from memagent.training.config import ModelShape, SftConfig
-from memagent.training.export import export_checkpoint
-from memagent.training.model import build_model, reply_hidden
+from memagent.training.export import export_checkpoint, export_model
+from memagent.training.model import build_model, load_model, reply_hidden
 from memagent.training.run import Launch
 from memagent.training.sft import Trainer, run
 
@@ -88,6 +88,18 @@ def test_an_exported_folder_answers_questions(trained: tuple[Trainer, Path], tmp
     assert (settings.profile.name, settings.budgets.chunk, settings.direct) == ("compact", 60, False)
     plan = make_plan(Rope(["He came home late that evening. " * 40]), "What is the code?", settings, opened)
     assert len(read(plan, opened.engine).records) >= 3
+
+
+def test_weights_of_the_start_do_not_come_along(trained: tuple[Trainer, Path], tmp_path: Path) -> None:
+    """A folder from a hub holds its weights in parts, with an index that names them: beside new ones they would be read."""
+    start, folder = tmp_path / "start", tmp_path / "model"
+    export_checkpoint(trained[1], start)
+    model = load_model(start)
+    for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors", "pytorch_model.bin", "README.md"):
+        (start / name).write_text("of the start")
+    export_model(model, start, folder, "float32")
+    assert not [path for path in folder.iterdir() if path.read_bytes() == b"of the start"]
+    assert {"tokenizer.json", "memagent.toml", "chat_template.jinja"} <= {path.name for path in folder.iterdir()}
 
 
 def test_a_full_disk_at_export_leaves_no_folder(

@@ -10,10 +10,9 @@ import torch
 from memagent.errors import ConfigError
 from memagent.models.local import quiet
 from memagent.training.checkpoints import Checkpoints, writing_model
-from memagent.training.model import load_model
+from memagent.training.model import BESIDE_WEIGHTS, load_model
 
 _DTYPES = ("float32", "bfloat16", "float16")
-_BESIDE = ("trainer.pt", "model.safetensors", "config.json", "README.md")
 
 
 def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16") -> None:
@@ -35,11 +34,11 @@ def check_target(folder: Path, dtype: str) -> None:
 
 
 def export_model(model: Any, source: Path, folder: Path, dtype: str) -> None:
-    """Writes the model, with weights of `dtype`, and the files beside the weights in `source`. Raises OutputError."""
+    """Writes the model, with weights of `dtype`, and what goes with them from `source`. Raises OutputError."""
     with writing_model(folder, folder):
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
             model.to(getattr(torch, dtype)).save_pretrained(folder)
-        for path in source.iterdir():
-            if path.is_file() and path.name not in _BESIDE and not (folder / path.name).exists():
-                (folder / path.name).write_bytes(path.read_bytes())
+        for name in BESIDE_WEIGHTS:
+            if (source / name).is_file():
+                (folder / name).write_bytes((source / name).read_bytes())

@@ -23,6 +23,13 @@ from memagent.models.local import quiet
 from memagent.training.checkpoints import writing_model
 from memagent.training.config import ModelShape, SftConfig
 
+# What goes with the weights as it is: the tokenizer's files, which another version of transformers might not read if this
+# one wrote them anew, and how to read with the model.
+BESIDE_WEIGHTS = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
+    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json", "memagent.toml"),
+)
+
 _CONSTANT = 0.5  # of every embedding's first coordinate, at the start
 
 

@@ -21,15 +21,8 @@ from memagent.errors import MissingExtraError, TrainingError
 from memagent.models.attention import use_row_attention
 from memagent.models.local import quiet
 from memagent.training.config import LoraConfig, PolicyConfig
-from memagent.training.model import load_model, reach, reply_hidden
+from memagent.training.model import BESIDE_WEIGHTS, load_model, reach, reply_hidden
 from memagent.training.rows import Batch
-
-# What goes with the weights as it is: the tokenizer's files, which another version of transformers might not read if this
-# one wrote them anew, and how to read with the model.
-_BESIDE = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
-    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json", "memagent.toml"),
-)
 
 
 class Policy:
@@ -45,7 +38,7 @@ class Policy:
         self.device = torch.device(device)
         self.bf16 = config.bf16
         self.tokenizer: Any = _tokenizer(folder)
-        self._beside = {name: (folder / name).read_bytes() for name in _BESIDE if (folder / name).is_file()}
+        self._beside = {name: (folder / name).read_bytes() for name in BESIDE_WEIGHTS if (folder / name).is_file()}
         causal: Any = load_model(folder)
         self.causal: Any = causal.to(self.device, getattr(torch, config.dtype)).eval()
         self.adapter: Any = None
