@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memagent.cluster.documents import Documents, held_out_files, held_out_ids, training_id
+from memagent.cluster.documents import Documents, held_out_ids, training_id
 from memagent.cluster.loop import rows_of
 from memagent.cluster.metrics import summary
 from memagent.cluster.served import served_model
@@ -26,7 +26,7 @@ from memagent.training.credit import parts
 from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import as_reading, policy_settings, with_stream
-from memagent.training.validation import held_out
+from memagent.training.validation import make_held_out, open_held_out
 
 Experiment = Callable[..., RlConfig]
 
@@ -73,9 +73,9 @@ def test_ids_name_the_documents_of_the_small_trainer(experiment: Experiment, tmp
 def test_held_out_samples_are_those_of_the_small_trainer(experiment: Experiment, tmp_path: Path) -> None:
     config = experiment("qwen2", 'validation.task=[{name = "vt", task = "vt", tokens = [200, 300], samples = 2}]')
     tokenizer = served_model(Path(config.start)).engine.tokenizer
-    written = held_out(config.validation, tmp_path, tokenizer)
+    written = make_held_out(config.validation, tmp_path, tokenizer)
     documents = Documents(config, tokenizer, tmp_path)
-    ids = list(held_out_ids(held_out_files(config.validation, tmp_path)))
+    ids = list(held_out_ids(open_held_out(config.validation, tmp_path)))
     assert [cell for _, cell in ids] == ["vt@200", "vt@200", "vt@300", "vt@300"]
     assert [documents.load(name) for name, _ in ids] == [("vt", sample) for sample in written["vt"]]
 

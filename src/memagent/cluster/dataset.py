@@ -6,11 +6,12 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from memagent.cluster.documents import held_out_files, held_out_ids
+from memagent.cluster.documents import held_out_ids
 from memagent.cluster.settings import experiment_of
+from memagent.training.validation import open_held_out
 
 
-class Documents(Dataset[dict[str, Any]]):
+class DocumentIds(Dataset[dict[str, Any]]):
     """`data_files` says which: "training" or "validation". What a batch trains on is decided when it is fetched (the ids of
     its rows are put in then), so a training row is only a place."""
 
@@ -19,7 +20,7 @@ class Documents(Dataset[dict[str, Any]]):
         if data_files == "training":
             self._rows = [("", "training")] * (experiment.rollout.prompts * experiment.steps)
         else:
-            files = held_out_files(experiment.validation, out / "validation")
+            files = open_held_out(experiment.validation, out / "validation")
             self._rows = list(held_out_ids(files)) or [("", "none")]  # verl wants one row, and never reads it
 
     def __len__(self) -> int:

@@ -14,7 +14,8 @@ from memagent.core import Tokenizer
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
 from memagent.training.curriculum import Curriculum
-from memagent.training.rl_config import RlConfig, ValidationConfig
+from memagent.training.rl_config import RlConfig
+from memagent.training.validation import cell_of, open_held_out
 
 
 def training_id(step: int, attempt: int, place: int) -> str:
@@ -22,17 +23,11 @@ def training_id(step: int, attempt: int, place: int) -> str:
     return f"train/{step}/{attempt}/{place}"
 
 
-def held_out_files(config: ValidationConfig, folder: Path) -> dict[str, SampleFile]:
-    """The held-out samples, as the process that began the run wrote them into `folder`."""
-    return {part.name: SampleFile.open(part.file or folder / f"{part.name}.jsonl") for part in config.task}
-
-
 def held_out_ids(files: dict[str, SampleFile]) -> Iterator[tuple[str, str]]:
-    """(id, cell) of every held-out sample. A cell is "name@tokens": what scores are averaged over."""
+    """(id, cell) of every held-out sample."""
     for name, samples in files.items():
         for row, entry in enumerate(samples.entries):
-            sample = samples.load(entry.id)
-            yield f"validation/{name}/{row}", f"{name}@{sample.meta.get('target', sample.tokens)}"
+            yield f"validation/{name}/{row}", cell_of(name, samples.load(entry.id))
 
 
 class Documents:
@@ -41,7 +36,7 @@ class Documents:
     def __init__(self, config: RlConfig, tokenizer: Tokenizer, folder: Path) -> None:
         self._prompts = config.rollout.prompts
         self._curriculum = Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)
-        self._held_out = held_out_files(config.validation, folder)
+        self._held_out = open_held_out(config.validation, folder)
         # A batch is one stream of random numbers, so its documents are made together; a process reads several of them.
         self._batch = lru_cache(maxsize=2)(self._make_batch)
 

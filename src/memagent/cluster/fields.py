@@ -62,7 +62,7 @@ def _data(config: RlConfig, prompt: int, reply: int) -> dict[str, Any]:
         "max_prompt_length": prompt,
         "max_response_length": reply,
         "custom_cls.path": "pkg://memagent.cluster.dataset",
-        "custom_cls.name": "Documents",
+        "custom_cls.name": "DocumentIds",
     }
     return _under("data", values)
 

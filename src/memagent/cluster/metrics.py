@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from memagent.training.validation import MEAN
+
 
 def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: float) -> dict[str, float]:
     """The metrics of a batch under the names of the small trainer. Rewards are over everything sampled."""
@@ -49,7 +51,7 @@ def cells(found: dict[str, Any], rows: Any) -> dict[str, dict[str, float]]:
         for cell, number in count.items()
     }
     mean = _mean([values["score"] for values in result.values()])
-    return {**result, "mean": {"score": mean, "n": float(sum(count.values()))}}
+    return {**result, MEAN: {"score": mean, "n": float(sum(count.values()))}}
 
 
 def _mean(values: Sequence[float]) -> float:

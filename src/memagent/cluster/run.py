@@ -26,7 +26,7 @@ from memagent.training.checkpoints import verl_shards, verl_step
 from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
 from memagent.training.run import Launch
-from memagent.training.validation import held_out
+from memagent.training.validation import make_held_out
 
 _POLL = 2.0  # seconds between two looks at the run
 _SHOWN = ("reward", "kept", "loss", "grad_norm", "kl", "retention")
@@ -90,7 +90,7 @@ def run(config: RlConfig, launch: Launch) -> None:
     Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)  # what cannot be read is said here
     with writing(launch.out):
         launch.out.mkdir(parents=True, exist_ok=True)
-    held_out(config.validation, launch.out / "validation", tokenizer)
+    make_held_out(config.validation, launch.out / "validation", tokenizer)
     if launch.source:
         with atomic_file(launch.out / "config.toml") as file:
             file.write(launch.source)

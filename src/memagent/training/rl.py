@@ -16,7 +16,6 @@ from typing import Any
 
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
-from memagent.settings import Settings
 from memagent.tasks.samples import generator
 from memagent.training.average import Average
 from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
@@ -80,15 +79,11 @@ class Trainer:
         )
         return narrowed(engine, self._defaults)
 
-    def settings(self, opened: OpenModel, temperature: float) -> Settings:
-        """How readings are made."""
-        return policy_settings(self.config, opened, temperature)
-
     def sample(self) -> Batch:
         """Rolls out groups until enough of them carry a signal, or the limit is reached (dynamic sampling)."""
         chosen, batch = self.config.rollout, Batch()
         opened = self.opened(self.step, record=True)
-        settings = self.settings(opened, chosen.temperature)
+        settings = policy_settings(self.config, opened, chosen.temperature)
         for attempt in range(1 + chosen.resample):
             samples = self.curriculum.draw(self.step, attempt, chosen.prompts)
             seed = f"{self.config.seed}/{self.step}/{attempt}"
@@ -124,7 +119,7 @@ class Trainer:
         """Greedy readings of the held-out samples with the weights that are kept."""
         opened = self.opened(self.step)
         with self.policy.computing(), self.average.in_place():
-            return self.validation.run(self.step, opened, self.settings(opened, 0.0))
+            return self.validation.run(self.step, opened, policy_settings(self.config, opened, 0.0))
 
     def save(self, folder: Path) -> None:
         """Writes the weights that are kept as a model folder."""

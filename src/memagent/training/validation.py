@@ -9,22 +9,22 @@ from pathlib import Path
 
 from memagent.core import Tokenizer
 from memagent.evaluation.folder import RunFolder
+from memagent.evaluation.records import Record
 from memagent.evaluation.runner import Evaluation, evaluate
 from memagent.evaluation.runs import Run
 from memagent.models.open import OpenModel
 from memagent.settings import Settings
 from memagent.tasks.files import SampleFile
+from memagent.tasks.samples import Sample
 from memagent.tasks.synthesis import Recipe, write_samples
-from memagent.training.rl_config import ValidationConfig
+from memagent.training.rl_config import ValidationConfig, ValidationTask
 
 MEAN = "mean"
 
 
-def held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> dict[str, SampleFile]:
-    """The samples of each part of the validation, by its name; those that are made are written into `folder`."""
-    files = {}
+def make_held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> dict[str, SampleFile]:
+    """Writes those samples of the validation that are made into `folder`. Returns all, by the name of their part."""
     for part in config.task:
-        path = part.file or folder / f"{part.name}.jsonl"
         if part.task is not None:
             recipe = Recipe(
                 tasks=(part.task,),
@@ -34,9 +34,22 @@ def held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> di
                 seed=config.seed,
                 options=part.options,
             )
-            write_samples(recipe, path)
-        files[part.name] = SampleFile.open(path)
-    return files
+            write_samples(recipe, _path(part, folder))
+    return open_held_out(config, folder)
+
+
+def open_held_out(config: ValidationConfig, folder: Path) -> dict[str, SampleFile]:
+    """The samples of each part of the validation, by its name, as they were made in `folder`."""
+    return {part.name: SampleFile.open(_path(part, folder)) for part in config.task}
+
+
+def cell_of(name: str, one: Sample | Record) -> str:
+    """What a score is averaged over: "name@tokens", of a sample or of what came of it."""
+    return f"{name}@{one.meta.get('target', one.tokens)}"
+
+
+def _path(part: ValidationTask, folder: Path) -> Path:
+    return part.file or folder / f"{part.name}.jsonl"
 
 
 class Validation:
@@ -44,7 +57,7 @@ class Validation:
 
     def __init__(self, config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> None:
         self._config, self._folder = config, folder
-        self._files = held_out(config, folder, tokenizer)
+        self._files = make_held_out(config, folder, tokenizer)
 
     def __bool__(self) -> bool:
         return bool(self._files)
@@ -62,7 +75,7 @@ class Validation:
                 evaluate(evaluation, run)
             for placed in Run.open(folder).records():
                 record = placed.record
-                cell = f"{name}@{record.meta.get('target', record.tokens)}"
+                cell = cell_of(name, record)
                 cells[cell].append(record.scores[self._config.score])
                 failed[cell] += record.status == "failed"
         result = {
