@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import transfer_queue as tq
@@ -19,8 +19,8 @@ _CHECK = 25  # polls between two looks at whether the readers are alive
 
 
 class NoSignalError(Exception):
-    """All readings of every group were worth the same: there is nothing to learn from this batch. Holds what was sampled
-    last, and the counts."""
+    """All readings of every group were worth the same: there is nothing to learn from this batch. Holds what was
+    sampled, and the counts."""
 
     def __init__(self, batch: KVBatchMeta, metrics: dict[str, float]) -> None:
         super().__init__("no group carries a signal")
@@ -53,36 +53,31 @@ class GroupsWithSignal(ReplayBuffer):
         if partition_id == "val":
             self._wait(partition_id)
             return super().sample(global_steps, partition_id, batch_size)
-        self.readings, kept = [], []
-        seen: set[str] = set()
+        self.readings = []
+        groups: dict[str, bool] = {}  # whether each carries a signal, in the order of their documents
         counts: defaultdict[str, int] = defaultdict(int)
         for attempt in range(1 + self._resample):
             if attempt:
                 self.refill_fn(batch_size)
             self._wait(partition_id)
-            new = self._judge(partition_id, seen, counts)
-            seen |= new.keys()
+            groups |= self._judge(partition_id, groups.keys(), counts)
             counts["resampled"] += attempt > 0
-            kept += [uid for uid, signal in new.items() if signal]
-            others = {uid for uid, signal in new.items() if not signal}
-            if kept or attempt < self._resample:
-                self._clear_groups(partition_id, others)
-            if len(kept) >= batch_size:
+            if sum(groups.values()) >= batch_size:
                 break
         if counts["broken"] == counts["groups"]:
             raise TrainingError(
                 f"all {counts['groups']} groups of batch {global_steps} failed: the log of AgentLoopWorkerTQ in Ray's"
                 " session folder says why"
             )
-        names = ("groups", "silent", "failed", "resampled")
-        metrics = {f"memagent/{name}": float(counts[name]) for name in names}
+        kept = [uid for uid, signal in groups.items() if signal][:batch_size]
+        counts["kept"] = len(kept)
+        metrics = {f"memagent/{name}": float(counts[name]) for name in ("groups", "kept", "silent", "failed", "resampled")}
+        if kept:
+            self._clear_groups(partition_id, groups.keys() - set(kept))
+        batch = self._materialize_batch(partition_id, kept or list(groups), dict(self.partitions[partition_id]))
         if not kept:
-            batch = self._materialize_batch(partition_id, sorted(others), dict(self.partitions[partition_id]))
-            raise NoSignalError(batch, metrics | {"memagent/kept": 0.0})
-        chosen = kept[:batch_size]
-        self._clear_groups(partition_id, set(kept[batch_size:]))
-        batch = self._materialize_batch(partition_id, chosen, dict(self.partitions[partition_id]))
-        return batch, metrics | {"memagent/kept": float(len(chosen))}
+            raise NoSignalError(batch, metrics)
+        return batch, metrics
 
     def _wait(self, partition: str) -> None:
         """Until no reading is under way."""
@@ -96,7 +91,7 @@ class GroupsWithSignal(ReplayBuffer):
                 self._check()
             time.sleep(_POLL)
 
-    def _judge(self, partition: str, seen: set[str], counts: dict[str, int]) -> dict[str, bool]:
+    def _judge(self, partition: str, seen: Set[str], counts: dict[str, int]) -> dict[str, bool]:
         """Whether each group that has come to an end since carries a signal, in the order of their documents."""
         failed = self.failure_keys[partition]
         new = sorted((self.finished_keys[partition] | failed) - seen, key=_place)
