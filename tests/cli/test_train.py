@@ -7,12 +7,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from memagent.cli import train as cli
 from tests.cli.terminal import handled, wait_for
 
 CONFIG = """
@@ -84,6 +86,36 @@ def test_bad_input_is_one_line_and_begins_no_run(
     assert said in " ".join(result.err.split())
     assert "Traceback" not in result.err
     assert not run.exists()
+
+
+def test_without_verl_its_extra_is_named(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "verl" else find_spec(name))
+    for more in ([], ["--dry-run"]):
+        result = memagent("train", "rl", config_file, "-o", tmp_path / "run", "--engine", "verl", *more)
+        assert result.code == 4
+        assert "memagent[cluster]" in " ".join(result.err.split())
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_is_for_verl(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
+    result = memagent("train", "rl", config_file, "-o", tmp_path / "run", "--dry-run")
+    assert result.code == 2
+    assert "it goes with --engine verl" in " ".join(result.err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_gone_on_with_by_the_engine_that_began_it(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    result = memagent("train", "rl", "-o", run, "--resume", "--engine", "verl")
+    assert result.code == 2
+    assert "was begun with --engine local: go on with that" in " ".join(result.err.split())
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_run_is_not_begun_again_by_mistake(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:

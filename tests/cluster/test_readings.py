@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 
 from memagent.cluster.documents import Documents, held_out_ids, training_id
-from memagent.cluster.loop import rows_of
-from memagent.cluster.metrics import summary
+from memagent.cluster.loop import Room, _held_out, rows_of
+from memagent.cluster.metrics import cells, summary
 from memagent.cluster.served import served_model
 from memagent.cluster.trainer import by_updates
 from memagent.driver import aread
@@ -21,6 +22,7 @@ from memagent.errors import ContextTooLongError, ModelReplyError
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel
 from memagent.models.sampler import Row
+from memagent.scoring import SCORERS
 from memagent.settings import make_plan
 from memagent.training.credit import parts
 from memagent.training.curriculum import Curriculum
@@ -29,6 +31,7 @@ from memagent.training.rollout import as_reading, policy_settings, with_stream
 from memagent.training.validation import make_held_out, open_held_out
 
 Experiment = Callable[..., RlConfig]
+HELD_OUT = 'validation.task=[{name = "vt", task = "vt", tokens = [200], samples = 1}]'
 
 
 class Client:
@@ -150,3 +153,52 @@ def test_rewards_of_a_batch_are_over_everything_sampled() -> None:
     assert (found["reward/a"], found["reward/b"]) == (1.0, 0.0)
     assert (found["retention"], found["truncated"], found["memory_tokens"]) == (0.75, 0.5, 10.0)
     assert (found["kept"], found["loss"], found["lr"]) == (1.0, 0.25, 1e-3)
+
+
+class Failing:
+    """A client whose server has died."""
+
+    async def generate(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("the server has died")
+
+
+def test_a_held_out_reading_is_scored_by_every_scorer(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2", HELD_OUT, "rollout.question_tokens=100")
+    client = Client(Path(config.start))
+    make_held_out(config.validation, tmp_path / "validation", served_model(Path(config.start)).engine.tokenizer)
+    room = Room(config, tmp_path, client)
+    _, sample = room.documents.load("validation/vt/0")
+    plan = make_plan(sample.document, sample.question, room.greedy, room.opened)
+    transcript = asyncio.run(aread(plan, room.opened.engine))
+    for accepted, expected in ((transcript.answer, 1.0), ("something else", 0.0)):
+        client.asked.clear()
+        row = asyncio.run(_held_out(room, replace(sample, answers=(accepted,), mode="any"), 3))
+        told = row.extra_fields["reward_extra_info"]
+        assert told.keys() == {*SCORERS, "failed"}
+        assert (told["strict"], told["failed"], row.reward_score) == (expected, 0.0, expected)
+        assert {asked["temperature"] for asked in client.asked} == {0.0}
+        assert tuple(row.response_ids) == transcript.records[-1].completion.token_ids
+        assert row.response_mask == [1] * len(row.response_ids)
+
+
+@pytest.mark.parametrize("question", [100, 40])  # a server that is dead; a question that is longer than its budget
+def test_a_held_out_reading_that_fails_counts_as_zero(experiment: Experiment, tmp_path: Path, question: int) -> None:
+    config = experiment("qwen2", HELD_OUT, f"rollout.question_tokens={question}")
+    make_held_out(config.validation, tmp_path / "validation", served_model(Path(config.start)).engine.tokenizer)
+    room = Room(config, tmp_path, Failing() if question == 100 else Client(Path(config.start)))
+    row = asyncio.run(_held_out(room, room.documents.load("validation/vt/0")[1], 3))
+    assert row.reward_score == 0.0
+    assert row.extra_fields["reward_extra_info"] == dict.fromkeys(SCORERS, 0.0) | {"failed": 1.0}
+    assert (len(row.response_ids), row.response_mask) == (1, [0])  # verl wants a token; it is trained on by nobody
+
+
+def test_the_mean_of_a_validation_is_over_its_cells() -> None:
+    rows = [{"data_source": cell} for cell in ("vt@200", "vt@200", "vt@200", "qa@900")]
+    scores = {"vt@200": (0.5, 1 / 3), "qa@900": (1.0, 0.0)}
+    found = {f"val-core/{cell}/reward/mean@1": score for cell, (score, _) in scores.items()}
+    found |= {f"val-aux/{cell}/failed/mean@1": failed for cell, (_, failed) in scores.items()}
+    assert cells(found, rows) == {
+        "vt@200": {"score": 0.5, "n": 3.0, "failed": 1.0},
+        "qa@900": {"score": 1.0, "n": 1.0, "failed": 0.0},
+        "mean": {"score": 0.75, "n": 4.0},
+    }

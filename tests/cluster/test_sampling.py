@@ -20,6 +20,7 @@ class Queue:
     """verl's queue in this process, and the readers that fill it."""
 
     def __init__(self) -> None:
+        self.partition = "train"
         self.tags: dict[str, dict[str, Any]] = {}
         self.values: dict[str, dict[str, Any]] = {}
 
@@ -35,7 +36,7 @@ class Queue:
             self.values[key] = {"reading": {"name": uid, "reward": reward}}
 
     def kv_list(self) -> dict[str, dict[str, dict[str, Any]]]:
-        return {"train": {key: dict(tag) for key, tag in self.tags.items()}}
+        return {self.partition: {key: dict(tag) for key, tag in self.tags.items()}}
 
     def kv_clear(self, *, partition_id: str, keys: Sequence[str]) -> None:
         for key in keys:
@@ -153,6 +154,18 @@ def test_readers_are_looked_after_while_they_are_waited_for(queue: Queue) -> Non
     with pytest.raises(TrainingError, match="has died"):
         groups.sample(5, "train", 1)
     assert looks == 2
+
+
+def test_a_validation_is_of_all_held_out_documents_or_of_none(queue: Queue) -> None:
+    queue.partition = "val"
+    groups = GroupsWithSignal(group=GROUP, resample=0, sample_more=lambda number: None, check=lambda: None)
+    for uid in ("one", "two"):
+        queue.add(uid, (1, 1))
+    batch, _ = groups.sample(5, "val", 2)
+    assert set(uids(batch.keys)) == {"one", "two"}  # a signal is not asked for
+    queue.add("three", ())
+    with pytest.raises(TrainingError, match="1 held-out documents could not be read"):
+        groups.sample(5, "val", 3)
 
 
 def test_a_batch_of_another_step_starts_its_counts_anew(queue: Queue) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from memagent.cluster.layout import describe
+from memagent.cluster.served import served_model
 from memagent.cluster.settings import experiment_of, verl_config
+from memagent.core.budgets import template_tokens
 from memagent.errors import ConfigError, ModelError
+from memagent.training.config import load_config
 from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import policy_settings
+from tests.cluster.runs import memagent
 
 Experiment = Callable[..., RlConfig]
 
@@ -117,18 +122,33 @@ def test_budgets_that_do_not_fit_the_window_are_refused(experiment: Experiment, 
 
 
 def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
-    text = "\n".join(describe(experiment("qwen2", "cluster.devices=2")))
+    config = experiment("qwen2", "cluster.devices=2")
+    text = "\n".join(describe(config))
     assert "1 node(s) × 2 cpu = 2 learners" in text
     assert "4 documents × 4 readings = 16; 2 optimizer steps of 8 to 8 readings" in text
     assert "up to 300 tokens, so up to 5 memory updates of 60 tokens" in text
-    update, each = (
-        int(found.replace(",", "")) for found in re.findall(r"at most ([\d,]+) tokens, ([\d,]+) a learner", text)[0]
-    )
-    # 8 readings × (5 × (40 + 60 + 24 + 24) + 40 + 24 + 24) tokens, and the wording of 6 turns each
-    assert update > 6_624
-    assert update == 2 * each
-    assert (update - 6_624) % (8 * 6) == 0
+    opened = served_model(Path(config.start))
+    settings = policy_settings(config, opened, 1.0)
+    wording = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
+    assert wording > 0
+    update = 8 * (5 * (wording + 40 + 60 + 24 + 24) + wording + 40 + 24 + 24)
+    assert f"update: at most {update:,} tokens, {update // 2:,} a learner" in text
     assert "2 learners, 2 rollout server(s), 1 readers of documents; 15 CPUs" in text
+
+
+def test_a_dry_run_prints_verls_configuration_and_nothing_else(experiment: Experiment, tmp_path: Path) -> None:
+    config = Path(experiment("qwen2").start).parent / "rl.toml"
+    run = tmp_path / "run"
+    shown = memagent("train", "rl", config, "-o", run, "--engine", "verl", "--dry-run", "--set", "rollout.group=7")
+    assert (shown.returncode, run.exists()) == (0, False), shown.stderr
+    notes = [line for line in shown.stdout.splitlines() if line.startswith("#")]
+    assert notes[0] == "# world: 1 node(s) × 1 cpu = 1 learners (FSDP2 over all)"
+    resolved = OmegaConf.create(shown.stdout)  # notes are comments of YAML
+    assert (resolved.actor_rollout_ref.rollout.n, resolved.trainer.device) == (7, "cpu")
+    assert resolved.actor_rollout_ref.model.path == load_config(config, RlConfig).start
+    wrong = memagent("train", "rl", config, "-o", run, "--engine", "verl", "--dry-run", "--set", "update.average=0.9")
+    assert (wrong.returncode, wrong.stdout, run.exists()) == (2, "", False)
+    assert "update.average is set" in " ".join(wrong.stderr.split())
 
 
 def test_servers_on_accelerators_are_taken_by_verls_schema(experiment: Experiment, tmp_path: Path) -> None:

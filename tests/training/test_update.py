@@ -213,10 +213,10 @@ def test_a_penalty_alone_pulls_the_policy_back_to_where_it_began(folder: Path) -
     assert found[-1] < 0.5 * found[0]
 
 
-def test_the_rate_rises_over_the_warm_up_and_then_stays(folder: Path) -> None:
-    _, updater = opened(folder, rate=0.5, warmup=4)
-    assert [updater._config.rate_at(step) for step in range(7)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5])
-    assert opened(folder, rate=0.5)[1]._config.rate_at(0) == 0.5
+def test_the_rate_rises_over_the_warm_up_and_then_stays() -> None:
+    config = UpdateConfig(rate=0.5, warmup=4)
+    assert [config.rate_at(batch) for batch in range(7)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5])
+    assert UpdateConfig(rate=0.5).rate_at(0) == 0.5
 
 
 def test_a_step_moves_the_weights_in_proportion_to_the_rate(folder: Path) -> None:

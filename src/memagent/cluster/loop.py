@@ -86,8 +86,8 @@ def rows_of(reading: Reading, credit: Credit, version: int, tokenizer: Tokenizer
 
 async def _held_out(room: Room, sample: Sample, version: int) -> AgentLoopOutput:
     """The answer of a greedy reading, scored by every scorer."""
-    plan = make_plan(sample.document, sample.question, room.greedy, room.opened)
     try:
+        plan = make_plan(sample.document, sample.question, room.greedy, room.opened)
         transcript: Transcript | None = await aread(plan, room.opened.engine)
     except Exception:  # whatever ends a reading here, it is a reading that failed: verl would leave it out of the mean
         logging.getLogger(__name__).exception("a held-out reading failed")

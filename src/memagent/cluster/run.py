@@ -145,8 +145,7 @@ def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -
             heard = time.monotonic()
         idle_now = idle + time.monotonic() - heard
         if step > shown:
-            _show(launch, shown)
-            shown = step
+            shown = _show(launch, shown)
         if idle_now > limit:
             ray.kill(runner)
             raise TrainingError(
@@ -155,16 +154,18 @@ def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -
             )
 
 
-def _show(launch: Launch, after: int) -> None:
-    """Prints what the controller has logged of the batches after `after`."""
+def _show(launch: Launch, after: int) -> int:
+    """Prints what the controller has logged of the batches after `after`. Returns the number of the last one shown."""
     metrics = launch.out / "metrics.jsonl"
     if launch.console is None or not metrics.is_file():
-        return
+        return after
     for logged in map(json.loads, metrics.read_text(encoding="utf-8").splitlines()):
         if logged["step"] > after and "train" in logged:
             values = logged["train"]
             told = ", ".join(f"{name} {values[name]:.4g}" for name in _SHOWN if name in values)
             launch.console.print(f"batch {logged['step']}: {told}")
+            after = logged["step"]
+    return after
 
 
 @contextmanager

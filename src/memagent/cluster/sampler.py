@@ -16,6 +16,7 @@ from memagent.training.credit import has_signal
 
 _POLL = 0.2  # seconds
 _CHECK = 25  # polls between two looks at whether the readers are alive
+_LOG = "the log of AgentLoopWorkerTQ in Ray's session folder says why"
 
 
 class NoSignalError(Exception):
@@ -49,9 +50,12 @@ class GroupsWithSignal(ReplayBuffer):
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
         """Up to `batch_size` groups with a signal. Raises NoSignalError when none has one after all attempts, and
-        TrainingError when all have failed."""
+        TrainingError when all have failed, or a held-out document could not be opened at all (a reading of it that fails
+        is a row that scores 0)."""
         if partition_id == "val":
             self._wait(partition_id)
+            if failed := self.failure_keys[partition_id]:  # verl would leave them out of the mean
+                raise TrainingError(f"{len(failed)} held-out documents could not be read: {_LOG}")
             return super().sample(global_steps, partition_id, batch_size)
         self.readings = []
         groups: dict[str, bool] = {}  # whether each carries a signal, in the order of their documents
@@ -65,10 +69,7 @@ class GroupsWithSignal(ReplayBuffer):
             if sum(groups.values()) >= batch_size:
                 break
         if counts["broken"] == counts["groups"]:
-            raise TrainingError(
-                f"all {counts['groups']} groups of batch {global_steps} failed: the log of AgentLoopWorkerTQ in Ray's"
-                " session folder says why"
-            )
+            raise TrainingError(f"all {counts['groups']} groups of batch {global_steps} failed: {_LOG}")
         kept = [uid for uid, signal in groups.items() if signal][:batch_size]
         counts["kept"] = len(kept)
         metrics = {f"memagent/{name}": float(counts[name]) for name in ("groups", "kept", "silent", "failed", "resampled")}

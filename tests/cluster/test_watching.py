@@ -1,0 +1,155 @@
+"""What a run on verl is stopped for: silence, processes that die, a cluster without room, a gradient that explodes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from rich.console import Console
+
+from memagent.cluster import run as watched
+from memagent.cluster.trainer import ReadingTrainer
+from memagent.errors import TrainingError
+from memagent.training.rl_config import RlConfig
+from memagent.training.run import Launch
+
+Experiment = Callable[..., RlConfig]
+
+
+class Controller:
+    """Ray with one controller on it. `answers` are what it says of itself, one at each look: seconds since anything was
+    finished and the last batch; or None, when it does not answer. After the last it is done, and `end` is raised."""
+
+    exceptions = ray.exceptions
+    now = 0.0
+
+    def __init__(self, *answers: tuple[float, int] | None, end: Exception | None = None) -> None:
+        self.answers: Iterator[tuple[float, int] | None] = iter(answers)
+        self.left = len(answers)
+        self.end, self.killed = end, False
+        self.idle = SimpleNamespace(remote=lambda: "idle")
+
+    def wait(self, waiting: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        self.now += timeout
+        return ([], waiting) if self.left else (waiting, [])
+
+    def get(self, what: str, timeout: float = 0.0) -> Any:
+        if what == "done":
+            if self.end is not None:
+                raise self.end
+            return None
+        self.left -= 1
+        answer = next(self.answers)
+        if answer is None:
+            self.now += timeout
+            raise GetTimeoutError
+        return answer
+
+    def kill(self, runner: Any) -> None:
+        assert runner is self
+        self.killed = True
+
+
+def watch(controller: Controller, patch: pytest.MonkeyPatch, out: Path, limit: float) -> str:
+    """What the console shows of a run that is watched to its end."""
+    patch.setattr(watched, "ray", controller)
+    patch.setattr(watched, "time", SimpleNamespace(monotonic=lambda: controller.now))
+    shown = StringIO()
+    launch = Launch(out, console=Console(file=shown, width=200))
+    watched._watched(controller, "done", limit, launch, 0)
+    return shown.getvalue()
+
+
+def test_a_controller_that_does_not_answer_is_killed_at_the_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    controller = Controller((0.0, 3), *[None] * 20)
+    with pytest.raises(TrainingError, match=r"nothing was finished for 2\d\d s, the limit .* is 200 s: .* after batch 3"):
+        watch(controller, monkeypatch, tmp_path, 200)
+    assert controller.killed
+    assert controller.now < 300
+
+
+def test_a_controller_that_answers_and_does_nothing_is_killed_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    controller = Controller((90.0, 1), (199.0, 1), (201.0, 1), (300.0, 1))
+    with pytest.raises(TrainingError, match="nothing was finished for 201 s"):
+        watch(controller, monkeypatch, tmp_path, 200)
+    assert controller.left == 1
+
+
+def test_silence_is_counted_from_the_last_thing_that_was_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    controller = Controller((150.0, 1), None, (1.0, 2))
+    with pytest.raises(TrainingError, match="nothing was finished for 212 s"):
+        watch(controller, monkeypatch, tmp_path, 200)
+
+
+def test_a_controller_that_is_busy_for_a_while_is_let_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    watch(Controller((0.0, 1), None, None, (1.0, 2), None, None, (1.0, 3)), monkeypatch, tmp_path, 200)
+
+
+def test_every_batch_is_shown_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    logged: list[dict[str, Any]] = [{"step": step, "train": {"reward": step / 10, "kept": 4}} for step in (1, 2, 3)]
+    logged.insert(1, {"step": 1, "validation": {}})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in logged))
+    expected = [f"batch {step}: reward 0.{step}, kept 4" for step in (1, 2, 3)]
+    # The last was logged when the controller had told of the one before; or it ended before it was asked again.
+    for told in ([(0.0, 0), (0.0, 2), (0.0, 2)], [(0.0, 0)]):
+        assert watch(Controller(*told), monkeypatch, tmp_path, 200).splitlines() == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (RayTaskError("run", "Traceback", TrainingError("the gradient's norm is nan")), "the gradient's norm is nan"),
+        (RayActorError(), "a process of the run has died"),
+    ],
+)
+def test_how_a_run_ended_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: Exception, said: str) -> None:
+    with pytest.raises(TrainingError, match=said) as caught:
+        watch(Controller((0.0, 1), end=end), monkeypatch, tmp_path, 200)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"CPU": 13.0, "GPU": 2.0}, "has 13 CPUs, the run needs 15 .* --num-cpus"),
+        ({"CPU": 64.0}, "has 0 GPUs, the run needs 2 .* --num-gpus"),
+        ({"CPU": 64.0, "GPU": 1.0}, "has 1 GPUs, the run needs 2"),
+    ],
+)
+def test_a_cluster_without_room_is_refused(
+    monkeypatch: pytest.MonkeyPatch, experiment: Experiment, there: dict[str, float], said: str
+) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    with pytest.raises(TrainingError, match=said):
+        watched._check_room(experiment("qwen2", "cluster.devices=2"))
+
+
+def test_a_cluster_with_another_run_on_it_is_refused(monkeypatch: pytest.MonkeyPatch, experiment: Experiment) -> None:
+    config = experiment("qwen2", "cluster.devices=2")
+
+    def no_queue(name: str, namespace: str) -> None:
+        assert (name, namespace) == ("TransferQueueController", "transfer_queue")
+        raise ValueError("Failed to look up actor")
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 15.0, "GPU": 2.0})
+    monkeypatch.setattr(ray, "get_actor", no_queue)
+    watched._check_room(config)
+    monkeypatch.setattr(ray, "get_actor", lambda name, namespace: object())
+    with pytest.raises(TrainingError, match="another run is under way on this Ray cluster"):
+        watched._check_room(config)
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf, 7.6])
+def test_a_gradient_that_is_no_number_or_explodes_stops_the_run(experiment: Experiment, norm: float) -> None:
+    trainer: Any = SimpleNamespace(experiment=experiment("qwen2", "update.explode=7.5"))
+    ReadingTrainer._check(trainer, 7.5)
+    with pytest.raises(TrainingError, match=rf"the gradient's norm is {norm:.4g}, the limit \(update.explode\) is 7.5"):
+        ReadingTrainer._check(trainer, norm)
