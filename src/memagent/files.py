@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from memagent.errors import OutputError
+from memagent.errors import ConfigError, OutputError
 
 
 @contextmanager
@@ -42,6 +42,28 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(real)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds a run's folder for this process, as long as it lives. Raises ConfigError if another process holds it. Where the
+    system or the file system has no such locks, nothing is held."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"another process is at the run in {folder}: wait for it, or give another folder") from error
+        except OSError:  # a file system without them
+            pass
+        yield
+    finally:
+        os.close(opened)
 
 
 def check_regular(path: Path) -> None:

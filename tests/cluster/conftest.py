@@ -19,7 +19,7 @@ if WITH_VERL:
     prepare("cpu")
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1", "RAY_USAGE_STATS_ENABLED": "0"})
 
-
+HELD_OUT = 'validation.task=[{name = "vt", task = "vt", tokens = [200], samples = 1}]'
 CONFIG = """
 seed = 5
 start = "{start}"

@@ -29,9 +29,9 @@ from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import as_reading, policy_settings, with_stream
 from memagent.training.validation import make_held_out, open_held_out
+from tests.cluster.conftest import HELD_OUT
 
 Experiment = Callable[..., RlConfig]
-HELD_OUT = 'validation.task=[{name = "vt", task = "vt", tokens = [200], samples = 1}]'
 
 
 class Client:

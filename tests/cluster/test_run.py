@@ -17,7 +17,18 @@ from safetensors.torch import load_file
 from memagent.cluster.merge import whole_weights
 from memagent.models.open import EMBEDDED
 from memagent.training.checkpoints import verl_shards
-from tests.cluster.runs import CONFIG, REPOSITORY, environment, lines, memagent, metrics, same_batches, trained, wait_for
+from tests.cluster.runs import (
+    CONFIG,
+    REPOSITORY,
+    environment,
+    lines,
+    memagent,
+    metrics,
+    same_batch,
+    same_batches,
+    trained,
+    wait_for,
+)
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -51,11 +62,28 @@ def test_two_learners_train_what_one_process_does(finished: Path, config_file: P
     same_batches(trained(verls), trained(ours))
 
 
+def test_other_choices_train_what_one_process_does_too(config_file: Path) -> None:
+    changes = (
+        'algorithm.old_logprobs="recomputed"', 'algorithm.aggregate="sequence"', "algorithm.kl=0", "update.warmup=2",
+        "update.updates=3", "validation.task=[]", "steps=1", "cluster.devices=3",
+    )  # fmt: skip
+    words = ["-q", *(word for change in changes for word in ("--set", change))]
+    logged = []
+    for engine in ("local", "verl"):
+        run = config_file.parent / f"other-{engine}"
+        result = memagent("train", "rl", config_file, "-o", run, "--engine", engine, *words)
+        assert result.returncode == 0, result.stderr[-3000:]
+        logged.append(trained(metrics(run)))
+    [ours], [verls] = logged
+    assert ours["lr"] == pytest.approx(1e-4 / 3)
+    same_batch(verls, ours)
+
+
 def test_the_merged_model_is_what_was_trained(finished: Path, tmp_path: Path) -> None:
     exported = memagent("train", "export", finished, tmp_path / "model", "--dtype", "float32")
     assert exported.returncode == 0, exported.stderr[-3000:]
     start, merged = load_file(EMBEDDED / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
-    shards = whole_weights(verl_shards(finished, 3))
+    shards = dict(whole_weights(verl_shards(finished, 3)))
     assert merged.keys() == start.keys() <= shards.keys()
     assert all(torch.equal(merged[name], shards[name]) for name in merged)
     moved = max(float((merged[name] - start[name].float()).abs().max()) for name in merged)

@@ -57,6 +57,11 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     return queue
 
 
+def buffer(**changes: Any) -> GroupsWithSignal:
+    chosen = {"resample": 0, "sample_more": lambda number: None, "check": lambda: None, "moved": lambda: None}
+    return GroupsWithSignal(group=GROUP, **chosen | changes)
+
+
 class Readers:
     """What is sampled at each attempt: rewards of its groups, in the order of their documents."""
 
@@ -70,7 +75,7 @@ class Readers:
         self.asked += 1
 
     def batch(self, size: int, resample: int) -> tuple[GroupsWithSignal, Any]:
-        groups = GroupsWithSignal(group=GROUP, resample=resample, sample_more=self.sample, check=lambda: None)
+        groups = buffer(resample=resample, sample_more=self.sample)
         self.sample(size)
         return groups, lambda: groups.sample(5, "train", size)
 
@@ -150,7 +155,7 @@ def test_readers_are_looked_after_while_they_are_waited_for(queue: Queue) -> Non
             raise TrainingError("a process that reads documents has died")
 
     queue.add("4-0-0", [], status="running")
-    groups = GroupsWithSignal(group=GROUP, resample=0, sample_more=lambda number: None, check=check)
+    groups = buffer(check=check)
     with pytest.raises(TrainingError, match="has died"):
         groups.sample(5, "train", 1)
     assert looks == 2
@@ -158,7 +163,7 @@ def test_readers_are_looked_after_while_they_are_waited_for(queue: Queue) -> Non
 
 def test_a_validation_is_of_all_held_out_documents_or_of_none(queue: Queue) -> None:
     queue.partition = "val"
-    groups = GroupsWithSignal(group=GROUP, resample=0, sample_more=lambda number: None, check=lambda: None)
+    groups = buffer()
     for uid in ("one", "two"):
         queue.add(uid, (1, 1))
     batch, _ = groups.sample(5, "val", 2)
@@ -166,6 +171,26 @@ def test_a_validation_is_of_all_held_out_documents_or_of_none(queue: Queue) -> N
     queue.add("three", ())
     with pytest.raises(TrainingError, match="1 held-out documents could not be read"):
         groups.sample(5, "val", 3)
+
+
+def test_the_watchdog_is_told_whenever_a_group_has_come_to_an_end(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = 0
+
+    def moved() -> None:
+        nonlocal told
+        told += 1
+
+    looks = iter([["running", "pending"], ["running", "running"], ["finished", "running"], ["finished", "finished"]])
+
+    def kv_list() -> dict[str, dict[str, dict[str, Any]]]:
+        for place, status in enumerate(next(looks)):
+            queue.add(f"4-0-{place}", (1, 0), status)
+        return queue.kv_list()
+
+    monkeypatch.setattr(transfer_queue, "kv_list", kv_list)
+    groups = buffer(moved=moved)
+    groups.sample(5, "train", 2)
+    assert told == 3  # two are waited for, one, none
 
 
 def test_a_batch_of_another_step_starts_its_counts_anew(queue: Queue) -> None:

@@ -14,6 +14,7 @@ from memagent.cluster.settings import experiment_of, verl_config
 from memagent.core.budgets import template_tokens
 from memagent.errors import ConfigError, ModelError
 from memagent.training.config import load_config
+from memagent.training.model import load_model
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import policy_settings
 from tests.cluster.runs import memagent
@@ -71,6 +72,9 @@ def test_the_experiment_travels_with_paths_that_hold_anywhere(experiment: Experi
         ("policy.lora.rank=4", "policy.lora.rank is set"),
         ("update.batch_tokens=128", "update.batch_tokens is 128, and a conversation can have"),
         ('cluster.settings={"actor_rollout_ref.actor.clip_ratoi" = 1}', "actor_rollout_ref.actor.clip_ratoi"),
+        ('cluster.settings={"actor_rollout_ref.rollout.n" = 16}', "actor_rollout_ref.rollout.n' follows from the other"),
+        ('cluster.settings={"actor_rollout_ref.rollout" = {n = 16}}', "actor_rollout_ref.rollout' follows from the other"),
+        ('cluster.settings={"actor_rollout_ref.actor.ppo_epochs" = 2}', "ppo_epochs' follows .* or is not used"),
         ('cluster.settings={"trainer.logger" = ["nobody"], "algorithm.gama" = 1}', "algorithm.gama"),
     ],
 )
@@ -80,8 +84,9 @@ def test_what_verl_cannot_do_is_refused_by_name(experiment: Experiment, tmp_path
 
 
 def test_a_field_of_verls_own_can_be_set(experiment: Experiment, tmp_path: Path) -> None:
-    config = experiment("qwen2", 'cluster.settings={"actor_rollout_ref.rollout.enforce_eager" = true}')
-    assert verl_config(config, tmp_path).actor_rollout_ref.rollout.enforce_eager is True
+    changes = '{"actor_rollout_ref.rollout.enforce_eager" = true, "actor_rollout_ref.actor.use_torch_compile" = true}'
+    found = verl_config(experiment("qwen2", f"cluster.settings={changes}"), tmp_path).actor_rollout_ref
+    assert (found.rollout.enforce_eager, found.actor.use_torch_compile) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +97,17 @@ def test_a_field_of_verls_own_can_be_set(experiment: Experiment, tmp_path: Path)
         (
             ('cluster.device="cuda"', 'cluster.rollout="vllm"', "cluster.devices=3", "cluster.tensor_parallel=2"),
             "1 × 3 accelerators cannot be shared out",
+        ),
+        (
+            (
+                'cluster.device="cuda"',
+                'cluster.rollout="vllm"',
+                "cluster.nodes=3",
+                "cluster.devices=8",
+                "cluster.tensor_parallel=3",
+                'cluster.address="auto"',
+            ),
+            "3 × 8 accelerators cannot be shared out .* a divisor of the machine's",
         ),
         (("cluster.nodes=0",), "cluster.nodes"),
         (("cluster.nodes=2",), "nodes = 2 needs a Ray that runs on them"),
@@ -134,6 +150,11 @@ def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
     update = 8 * (5 * (wording + 40 + 60 + 24 + 24) + wording + 40 + 24 + 24)
     assert f"update: at most {update:,} tokens, {update // 2:,} a learner" in text
     assert "2 learners, 2 rollout server(s), 1 readers of documents; 15 CPUs" in text
+    parameters = sum(value.numel() for value in load_model(Path(config.start)).parameters())
+    assert f"{16 * parameters / 2 / 2**30:.2f} GiB for its share of weights, gradients and AdamW's states" in text
+    assert f"(8 bytes × {config.update.batch_tokens:,} tokens × 300); activations come on top" in text
+    assert "reference: 0.00 GiB in the main memory of every machine" in text
+    assert "reference:" not in "\n".join(describe(experiment("qwen2", "algorithm.kl=0")))
 
 
 def test_a_dry_run_prints_verls_configuration_and_nothing_else(experiment: Experiment, tmp_path: Path) -> None:
@@ -160,7 +181,9 @@ def test_servers_on_accelerators_are_taken_by_verls_schema(experiment: Experimen
         assert (found.trainer.n_gpus_per_node, found.trainer.device) == (8, "cuda")
         assert (actor.fsdp_config.param_offload, actor.fsdp_config.optimizer_offload) == (True, True)
         with pytest.raises(ConfigError, match=r"rollout.top_p is set"):
-            verl_config(experiment("qwen2", *changes, "rollout.top_p=0.9"), tmp_path)
+            verl_config(experiment("qwen2", *changes, "policy.bf16=true", "rollout.top_p=0.9"), tmp_path)
+        with pytest.raises(ConfigError, match=r"policy.bf16 is false, .* set it to true"):
+            verl_config(experiment("qwen2", *changes), tmp_path)
 
 
 def test_the_optimizer_is_that_of_the_small_trainer(experiment: Experiment, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,11 @@ from rich.console import Console
 
 from memagent.cluster import run as watched
 from memagent.cluster.trainer import ReadingTrainer
-from memagent.errors import TrainingError
+from memagent.errors import ConfigError, TrainingError
+from memagent.files import locked
 from memagent.training.rl_config import RlConfig
 from memagent.training.run import Launch
+from tests.cluster.conftest import HELD_OUT
 
 Experiment = Callable[..., RlConfig]
 
@@ -103,6 +106,44 @@ def test_every_batch_is_shown_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         assert watch(Controller(*told), monkeypatch, tmp_path, 200).splitlines() == expected
 
 
+def test_a_line_that_is_half_written_is_not_shown_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "train": {"reward": 0.5}}\n{"step": 2, "tr')
+    shown = watch(Controller((0.0, 2)), monkeypatch, tmp_path, 200)
+    assert shown.splitlines() == ["batch 1: reward 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("logged", "step", "owed"),
+    [
+        ([(0, "validation"), (3, "train"), (3, "validation")], 3, False),
+        ([(0, "validation"), (3, "train")], 3, True),  # stopped between the checkpoint and the validation
+        ([(0, "validation"), (4, "train")], 4, False),  # none was due
+        ([(3, "validation"), (5, "train")], 5, True),  # the last batch
+        ([(3, "validation"), (5, "train"), (5, "validation")], 5, False),
+    ],
+)
+def test_a_validation_that_was_due_at_a_stop_is_made_up_for(
+    experiment: Experiment, tmp_path: Path, logged: list[tuple[int, str]], step: int, owed: bool
+) -> None:
+    text = "".join(json.dumps({"step": number, kind: {}}) + "\n" for number, kind in logged)
+    (tmp_path / "metrics.jsonl").write_text(text + '{"step": 3, "valid')
+    config = experiment("qwen2", HELD_OUT, "validation.every=3", "steps=5")
+    assert watched._owes_validation(config, tmp_path, step) is owed
+
+
+def test_a_second_process_cannot_go_on_with_a_run_that_lives(experiment: Experiment, tmp_path: Path) -> None:
+    config, run = experiment("qwen2"), tmp_path / "run"
+    for step in (1, 2):
+        (run / "checkpoints" / f"global_step_{step}" / "actor").mkdir(parents=True)
+    (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("1")  # it is writing the second
+    (run / "config.toml").write_text("its own")
+    before = sorted(run.rglob("*"))
+    with locked(run), pytest.raises(ConfigError, match="another process is at the run in"):
+        watched.run(config, Launch(run, resume=True, source="another"))
+    assert sorted(run.rglob("*")) == before
+    assert (run / "config.toml").read_text() == "its own"
+
+
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -116,6 +157,18 @@ def test_how_a_run_ended_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
+def cluster(patch: pytest.MonkeyPatch, *machines: dict[str, float]) -> None:
+    """Ray on such machines, with nothing running."""
+
+    def no_actor(name: str, namespace: str) -> None:
+        raise ValueError("Failed to look up actor")
+
+    total = {name: sum(one.get(name, 0.0) for one in machines) for name in {*chain(*machines)}}
+    patch.setattr(ray, "cluster_resources", lambda: total)
+    patch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": one} for one in machines] + [{"Alive": False}])
+    patch.setattr(ray, "get_actor", no_actor)
+
+
 @pytest.mark.parametrize(
     ("there", "said"),
     [
@@ -127,9 +180,32 @@ def test_how_a_run_ended_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_cluster_without_room_is_refused(
     monkeypatch: pytest.MonkeyPatch, experiment: Experiment, there: dict[str, float], said: str
 ) -> None:
-    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    cluster(monkeypatch, there)
     with pytest.raises(TrainingError, match=said):
         watched._check_room(experiment("qwen2", "cluster.devices=2"))
+
+
+@pytest.mark.parametrize(
+    ("machines", "said"),
+    [
+        (
+            [{"CPU": 12.0, "GPU": 1.0}, {"CPU": 12.0, "GPU": 1.0}],
+            "0 of the Ray cluster's 2 machines have 2 GPUs and 6 CPUs",
+        ),
+        ([{"CPU": 4.0, "GPU": 2.0}, {"CPU": 20.0}], "0 of the Ray cluster's 2 machines"),
+        ([{"CPU": 20.0, "GPU": 2.0}], ""),
+    ],
+)
+def test_learners_of_a_machine_need_room_on_one_machine(
+    monkeypatch: pytest.MonkeyPatch, experiment: Experiment, machines: list[dict[str, float]], said: str
+) -> None:
+    cluster(monkeypatch, *machines)
+    config = experiment("qwen2", "cluster.devices=2")
+    if said:
+        with pytest.raises(TrainingError, match=said):
+            watched._check_room(config)
+    else:
+        watched._check_room(config)
 
 
 def test_a_cluster_with_another_run_on_it_is_refused(monkeypatch: pytest.MonkeyPatch, experiment: Experiment) -> None:
@@ -139,7 +215,7 @@ def test_a_cluster_with_another_run_on_it_is_refused(monkeypatch: pytest.MonkeyP
         assert (name, namespace) == ("TransferQueueController", "transfer_queue")
         raise ValueError("Failed to look up actor")
 
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 15.0, "GPU": 2.0})
+    cluster(monkeypatch, {"CPU": 15.0, "GPU": 2.0})
     monkeypatch.setattr(ray, "get_actor", no_queue)
     watched._check_room(config)
     monkeypatch.setattr(ray, "get_actor", lambda name, namespace: object())

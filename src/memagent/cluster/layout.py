@@ -46,22 +46,34 @@ def describe(config: RlConfig) -> Iterator[str]:
         f"update: at most {tokens:,} tokens, {-(-tokens // learners):,} a learner, in micro-batches of"
         f" {update.batch_tokens:,} tokens"
     )
-    parameters = _parameters(model_folder(config.start))
-    each = 16 + (4 if config.algorithm.kl else 0)
+    parameters, vocabulary = _size(model_folder(config.start))
+    share, logits = 16 * parameters / learners / _GIB, 8 * update.batch_tokens * vocabulary / _GIB
     yield (
-        f"weights: {parameters:,} parameters; a learner's share of weights, gradients, AdamW's states and the reference"
-        f" ({each} bytes a parameter) is {parameters * each / learners / _GIB:.2f} GiB; activations come on top"
+        f"memory of a learner: {share:.2f} GiB for its share of weights, gradients and AdamW's states (16 bytes for each of"
+        f" {parameters:,} parameters), {logits:.2f} GiB for the logits of a micro-batch (8 bytes × {update.batch_tokens:,}"
+        f" tokens × {vocabulary:,}); activations come on top"
     )
+    if config.algorithm.kl:
+        kept = 4 * parameters / cluster.nodes / _GIB
+        yield f"reference: {kept:.2f} GiB in the main memory of every machine (4 bytes a parameter over all of them)"
     yield (
         f"processes: a controller, verl's queue and reward worker, {learners} learners, {servers} rollout server(s),"
         f" {cluster.readers} readers of documents; {cpus_needed(config)} CPUs in Ray's books"
     )
-    yield f"watchdog: the run is stopped when no batch or validation ends for {cluster.watchdog:,} s"
+    yield (
+        f"watchdog: the run is stopped when nothing (a document, an optimizer step, a validation) is finished for"
+        f" {cluster.watchdog:,} s"
+    )
+
+
+def cpus_of_learners(learners: int) -> int:
+    """Places that verl reserves for its learners on their machine."""
+    return 3 * learners
 
 
 def cpus_needed(config: RlConfig) -> int:
-    """Places that Ray must have free: verl reserves three for each learner, and its own processes take a few."""
-    return 3 * config.cluster.learners + config.cluster.readers + 8
+    """Places that Ray must have in all: those of the learners, the readers, and a few for verl's own processes."""
+    return cpus_of_learners(config.cluster.learners) + config.cluster.readers + 8
 
 
 def _lengths(config: RlConfig) -> Iterator[int]:
@@ -72,9 +84,10 @@ def _lengths(config: RlConfig) -> Iterator[int]:
             yield max(entry.tokens for entry in SampleFile.open(part.file).entries)
 
 
-def _parameters(folder: Path) -> int:
-    """Of the model in a folder, counted without loading it."""
+def _size(folder: Path) -> tuple[int, int]:
+    """Parameters of the model in a folder, counted without loading it, and tokens of its vocabulary."""
     build: Any = AutoModelForCausalLM.from_config
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
     with torch.device("meta"):
-        model = build(AutoConfig.from_pretrained(folder, local_files_only=True))
-    return sum(value.numel() for value in model.parameters())
+        model = build(config)
+    return sum(value.numel() for value in model.parameters()), config.vocab_size

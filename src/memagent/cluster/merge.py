@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +29,30 @@ def merge(run: Path, folder: Path, dtype: str) -> None:
         raise TrainingError(f"{run} holds no checkpoint of verl")
     start = model_folder(load_config(run / "config.toml", RlConfig).start)
     model: Any = load_model(start)
+    weights, known = model.state_dict(), set()
     try:
-        missing, unknown = model.load_state_dict(whole_weights(verl_shards(run, step)), strict=False)
+        for name, value in whole_weights(verl_shards(run, step)):
+            known.add(name)
+            if name in weights:
+                weights[name].copy_(value)
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise TrainingError(f"the checkpoint in {verl_shards(run, step)} cannot be read: {error}") from error
-    if unknown or set(missing) - {"lm_head.weight"}:  # tied to the embedding, it is stored once
-        raise TrainingError(f"the checkpoint does not fit the model in {start}: {sorted({*missing, *unknown})[:5]}")
+    if unlike := (known ^ weights.keys()) - {"lm_head.weight"}:  # tied to the embedding, it may be stored once
+        raise TrainingError(f"the checkpoint does not fit the model in {start}: {sorted(unlike)[:5]}")
     export_model(model, start, folder, dtype)
 
 
-def whole_weights(shards: Path) -> dict[str, torch.Tensor]:
-    """The weights of all ranks, as they were trained. Raises ValueError if a rank's are missing."""
+def whole_weights(shards: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of all ranks, as they were trained, one after another. Raises ValueError if a rank's are missing."""
     files = sorted(shards.glob("model_world_size_*_rank_*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
     size = int(files[0].stem.split("_")[3]) if files else 0
     if not files or len(files) != size:
         raise ValueError(f"{len(files)} files of {size or 'no'} ranks in {shards}")
     # Only what a run of the user's own wrote is opened here: shards of FSDP2 are pickled with their layout.
-    ranks = [torch.load(path, map_location="cpu", weights_only=False) for path in files]
-    return {name: _joined([rank[name] for rank in ranks]) for name in ranks[0]}
+    logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)  # it warns of torch.compile
+    ranks = [torch.load(path, map_location="cpu", mmap=True, weights_only=False) for path in files]
+    for name in ranks[0]:
+        yield name, _joined([rank[name] for rank in ranks])
 
 
 def _joined(parts: list[Any]) -> torch.Tensor:

@@ -10,17 +10,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
 
 from memagent.cluster.environment import environment
-from memagent.cluster.layout import cpus_needed
+from memagent.cluster.layout import cpus_needed, cpus_of_learners
 from memagent.cluster.served import served_model
 from memagent.cluster.settings import verl_config
+from memagent.core import Tokenizer
 from memagent.errors import ConfigError, TrainingError
-from memagent.files import atomic_file, writing
+from memagent.files import atomic_file, locked, writing
 from memagent.models.open import model_folder
 from memagent.training.checkpoints import verl_shards, verl_step
 from memagent.training.curriculum import Curriculum
@@ -68,13 +70,13 @@ class Runner:
             tq.close()
 
     def idle(self) -> tuple[float, int]:
-        """Seconds since a batch or a validation was finished, and the number of the last one."""
+        """Seconds since anything was finished, and the number of the last batch or validation."""
         with self._lock:
             return time.monotonic() - self._moved, self._step
 
-    def _report(self, step: int) -> None:
+    def _report(self, step: int | None) -> None:
         with self._lock:
-            self._moved, self._step = time.monotonic(), step
+            self._moved, self._step = time.monotonic(), self._step if step is None else step
 
 
 def run(config: RlConfig, launch: Launch) -> None:
@@ -83,33 +85,46 @@ def run(config: RlConfig, launch: Launch) -> None:
     settings = verl_config(config, launch.out)
     if launch.stop_after is not None:
         settings.trainer.total_training_steps = min(config.steps, launch.stop_after)
-    begun = _begun(config, launch)
-    settings.trainer.resume_mode = "disable" if begun is None else "auto"
-    settings.trainer.val_before_train &= begun is None
     tokenizer = served_model(model_folder(config.start)).engine.tokenizer
     Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)  # what cannot be read is said here
     with writing(launch.out):
         launch.out.mkdir(parents=True, exist_ok=True)
+    with locked(launch.out):
+        begun = _begun(config, launch)
+        settings.trainer.resume_mode = "disable" if begun is None else "auto"
+        settings.trainer.val_before_train &= begun is None or _owes_validation(config, launch.out, begun)
+        with _ray(config):
+            _write(config, launch, tokenizer, begun)
+            _train(settings, config, launch, begun)
+
+
+def _write(config: RlConfig, launch: Launch, tokenizer: Tokenizer, begun: int | None) -> None:
+    """What the processes of the run find in its folder. Removes checkpoints that are no longer counted: verl forgets them
+    at a stop."""
     make_held_out(config.validation, launch.out / "validation", tokenizer)
+    if begun is not None:
+        for path in (launch.out / "checkpoints").glob("global_step_*"):
+            if path.name != f"global_step_{begun}":
+                shutil.rmtree(path)
     if launch.source:
         with atomic_file(launch.out / "config.toml") as file:
             file.write(launch.source)
-    with _ray(config):
-        runner = ray.remote(Runner).options(num_cpus=0, max_concurrency=2).remote()
-        try:
-            _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch, begun or 0)
-        except TrainingError as error:
-            way = f"memagent train rl -o {launch.out} --resume --engine verl"
-            since = (
-                "from its last checkpoint"
-                if verl_step(launch.out) is not None
-                else "from the start, no checkpoint is there"
-            )
-            raise TrainingError(f"{error}; to go on {since}: {way}") from error
+
+
+def _train(settings: DictConfig, config: RlConfig, launch: Launch, begun: int | None) -> None:
+    """The run, on the Ray that this process is connected to."""
+    runner = ray.remote(Runner).options(num_cpus=0, max_concurrency=2).remote()
+    try:
+        _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch, begun or 0)
+    except TrainingError as error:
+        way = f"memagent train rl -o {launch.out} --resume --engine verl"
+        kept = verl_step(launch.out) is not None
+        since = "from its last checkpoint" if kept else "from the start, no checkpoint is there"
+        raise TrainingError(f"{error}; to go on {since}: {way}") from error
 
 
 def _begun(config: RlConfig, launch: Launch) -> int | None:
-    """The batch that the run goes on from. Removes checkpoints that are no longer counted: verl forgets them at a stop."""
+    """The batch that the run goes on from."""
     step = verl_step(launch.out) if launch.resume else None
     if step is None:
         return None
@@ -120,10 +135,14 @@ def _begun(config: RlConfig, launch: Launch) -> int | None:
             f"the checkpoint of {launch.out} is that of {learners} learners, the configuration has"
             f" {config.cluster.learners} (cluster.nodes × cluster.devices): go on with as many"
         )
-    for path in (launch.out / "checkpoints").glob("global_step_*"):
-        if path.name != f"global_step_{step}":
-            shutil.rmtree(path)
     return step
+
+
+def _owes_validation(config: RlConfig, out: Path, step: int) -> bool:
+    """Whether the run was stopped between a checkpoint and the validation that was due there: verl saves first."""
+    if step % config.validation.every and step < config.steps:
+        return False
+    return not any(one["step"] == step and "validation" in one for one in _logged(out))
 
 
 def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -> None:
@@ -156,10 +175,9 @@ def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -
 
 def _show(launch: Launch, after: int) -> int:
     """Prints what the controller has logged of the batches after `after`. Returns the number of the last one shown."""
-    metrics = launch.out / "metrics.jsonl"
-    if launch.console is None or not metrics.is_file():
+    if launch.console is None:
         return after
-    for logged in map(json.loads, metrics.read_text(encoding="utf-8").splitlines()):
+    for logged in _logged(launch.out):
         if logged["step"] > after and "train" in logged:
             values = logged["train"]
             told = ", ".join(f"{name} {values[name]:.4g}" for name in _SHOWN if name in values)
@@ -168,15 +186,26 @@ def _show(launch: Launch, after: int) -> int:
     return after
 
 
+def _logged(out: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics.jsonl; not the one that is being written, or that a killed controller has left half."""
+    metrics = out / "metrics.jsonl"
+    if metrics.is_file():
+        yield from map(json.loads, metrics.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
+
+
 @contextmanager
 def _ray(config: RlConfig) -> Iterator[None]:
     """A connection to the cluster of `cluster.address`, or a Ray of this run's own, which ends with it."""
-    from verl.trainer.constants_ppo import PPO_RAY_RUNTIME_ENV
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    variables = PPO_RAY_RUNTIME_ENV["env_vars"] | environment(config.cluster.device)
-    package = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    variables = get_ppo_ray_runtime_env()["env_vars"] | environment(config.cluster.device)
+    if "PYTHONPATH" in os.environ:
+        variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    # Of a job that was submitted to Ray: what it sets may not be set again.
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")).get("runtime_env") or {}
+    given = job.get("env_vars") or {}
     options: dict[str, Any] = {
-        "runtime_env": {"env_vars": variables | package},
+        "runtime_env": {"env_vars": {name: value for name, value in variables.items() if name not in given}},
         "log_to_driver": False,
         "logging_level": "ERROR",
     }
@@ -202,13 +231,21 @@ def _ray(config: RlConfig) -> Iterator[None]:
 
 def _check_room(config: RlConfig) -> None:
     """Raises TrainingError if the cluster cannot hold the run, which would wait for room, or holds another."""
-    there = ray.cluster_resources()
-    for name, needed in (("CPU", cpus_needed(config)), ("GPU", config.cluster.learners)):
+    cluster, there = config.cluster, ray.cluster_resources()
+    for name, needed in (("CPU", cpus_needed(config)), ("GPU", cluster.learners)):
         if there.get(name, 0) < needed:
             raise TrainingError(
                 f"the Ray cluster has {there.get(name, 0):.0f} {name}s, the run needs {needed} (cluster.nodes, devices,"
                 f" readers): add machines, ask for less, or start Ray with --num-{name.lower()}s"
             )
+    each = {"GPU": cluster.devices, "CPU": cpus_of_learners(cluster.devices)}
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    roomy = [one for one in machines if all(one.get(name, 0) >= needed for name, needed in each.items())]
+    if len(roomy) < cluster.nodes:
+        raise TrainingError(
+            f"{len(roomy)} of the Ray cluster's {len(machines)} machines have {each['GPU']} GPUs and {each['CPU']} CPUs,"
+            f" the run needs {cluster.nodes} such (cluster.nodes, devices)"
+        )
     with suppress(ValueError):
         ray.get_actor("TransferQueueController", namespace="transfer_queue")
         raise TrainingError("another run is under way on this Ray cluster, and verl keeps one queue for all: use another")

@@ -14,8 +14,8 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from memagent.errors import TrainingError
 from memagent.training.credit import has_signal
 
-_POLL = 0.2  # seconds
-_CHECK = 25  # polls between two looks at whether the readers are alive
+_POLL = 1.0  # seconds; each look fetches the tags of all rows
+_CHECK = 5  # polls between two looks at whether the readers are alive
 _LOG = "the log of AgentLoopWorkerTQ in Ray's session folder says why"
 
 
@@ -32,10 +32,20 @@ class GroupsWithSignal(ReplayBuffer):
     """The groups of a batch, as the small trainer chooses them: up to `resample` more batches are sampled when fewer than
     a batch of groups carry a signal. A group of which a reading failed is left out, and counted.
 
-    `readings` holds what was said of every reading of the last batch, those of groups that were left out included.
+    `check` is called now and then while readings are waited for, to raise if their readers have died; `moved`, when a group
+    has come to an end. `readings` holds what was said of every reading of the last batch, those of groups that were left
+    out included.
     """
 
-    def __init__(self, *, group: int, resample: int, sample_more: Callable[[int], Any], check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        group: int,
+        resample: int,
+        sample_more: Callable[[int], Any],
+        check: Callable[[], None],
+        moved: Callable[[], None],
+    ) -> None:
         super().__init__(
             trainer_mode="sync",
             trainer_config={},
@@ -45,7 +55,8 @@ class GroupsWithSignal(ReplayBuffer):
             poll_interval=_POLL,
             refill_fn=sample_more,
         )
-        self._group, self._resample, self._check = group, resample, check
+        self._group, self._resample = group, resample
+        self._check, self._moved = check, moved
         self.readings: list[dict[str, Any]] = []
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
@@ -82,11 +93,15 @@ class GroupsWithSignal(ReplayBuffer):
 
     def _wait(self, partition: str) -> None:
         """Until no reading is under way."""
-        polls = 0
+        polls, left = 0, -1
         while True:
             self._sync_metadata_from_transfer_queue()
-            if not self.pending_keys[partition] and not self.running_keys[partition]:
+            waited_for = len(self.pending_keys[partition]) + len(self.running_keys[partition])
+            if waited_for != left:
+                self._moved()
+            if not waited_for:
                 return
+            left = waited_for
             polls += 1
             if polls % _CHECK == 0:
                 self._check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,11 @@ from memagent.cluster.fields import verl_fields
 from memagent.errors import ConfigError
 from memagent.models.open import model_folder
 from memagent.training.rl_config import RlConfig
+
+# Endings of fields that may be changed in `cluster.settings` though they are set here: how something is computed, not what.
+_FREE = ("use_torch_compile", "model_dtype", "override_config", "free_cache_engine", "trainer.logger", "storage_size")
+# Fields of verl's that the schedule of this package takes the place of.
+_UNUSED = tuple(f"actor_rollout_ref.actor.{name}" for name in ("ppo_epochs", "shuffle", "data_loader_seed"))
 
 
 def experiment_of(data: DictConfig) -> tuple[RlConfig, Path]:
@@ -32,7 +38,9 @@ def verl_config(config: RlConfig, out: Path) -> DictConfig:
     with open_dict(composed.actor_rollout_ref):  # fields of verl's classes that its files leave out
         for part in ("actor", "ref"):
             composed.actor_rollout_ref[part].fsdp_config.mixed_precision = None
-    for name, value in verl_fields(config, out).items():
+    fields = verl_fields(config, out)
+    _refuse_what_is_set_elsewhere(config.cluster.settings, fields)
+    for name, value in fields.items():
         OmegaConf.update(composed, name, value, merge=not isinstance(value, dict), force_add="override_config" in name)
     try:
         for name, value in config.cluster.settings.items():
@@ -46,20 +54,37 @@ def verl_config(config: RlConfig, out: Path) -> DictConfig:
     return composed
 
 
+def _refuse_what_is_set_elsewhere(settings: Mapping[str, Any], fields: Collection[str]) -> None:
+    """Two sources for one field would leave a run of which this package and verl think differently."""
+    for name in settings:
+        inside = [field for field in fields if f"{field}.".startswith(f"{name}.") or name.startswith(f"{field}.")]
+        if any(not field.endswith(_FREE) for field in inside) or name in _UNUSED:
+            raise ConfigError(
+                f"cluster.settings: {name!r} follows from the other tables of the configuration, or is not used: leave it"
+                " out"
+            )
+
+
 def _refuse_what_verl_cannot(config: RlConfig) -> None:
+    on_gpus = config.cluster.device == "cuda"
     refused = {
         "algorithm.normalise": (config.algorithm.normalise != "none", "verl divides by another standard deviation"),
         "update.average": (config.update.average > 0, "verl keeps no average of the weights"),
         "validation.patience": (config.validation.patience > 0, "verl does not stop early"),
         "policy.lora.rank": (config.policy.lora.rank > 0, "adapters have not been carried over to verl yet"),
         "rollout.top_p": (
-            config.rollout.top_p < 1 and config.cluster.device == "cuda",
+            config.rollout.top_p < 1 and on_gpus,
             "servers record log-probabilities of the nucleus, which the learner does not know",
         ),
     }
     for name, (asked, why) in refused.items():
         if asked:
             raise ConfigError(f"{name} is set, and {why}: leave it out with --engine verl")
+    if on_gpus and not config.policy.bf16:
+        raise ConfigError(
+            "policy.bf16 is false, and the attention of verl's learners on GPUs takes bfloat16 only: set it to true"
+            " (weights and AdamW's states stay in float32)"
+        )
 
 
 def _with_absolute_paths(config: RlConfig) -> RlConfig:

@@ -36,7 +36,8 @@ from memagent.training.log import RunLog
 class ReadingTrainer(PPOTrainerSync):
     """One batch: readings of `prompts` documents, `group` of each; the groups with a signal; `updates` optimizer steps."""
 
-    def __init__(self, config: Any, progress: Callable[[int], None] = lambda step: None) -> None:
+    def __init__(self, config: Any, progress: Callable[[int | None], None]) -> None:
+        """`progress` is told the number of every batch and validation that is finished, and None whenever less is."""
         self.experiment, self.out = experiment_of(config.data)
         self._progress = progress
         self._attempt = 0
@@ -81,17 +82,17 @@ class ReadingTrainer(PPOTrainerSync):
             resample=chosen.resample,
             sample_more=self._add_prompts_to_generate,
             check=self._check_readers,
+            moved=lambda: self._progress(None),
         )
 
     def _check_readers(self) -> None:
         """Raises TrainingError when a reader has died: its readings would be waited for until the watchdog bites."""
-        for reader in self.agent_loop_manager.agent_loop_workers:
-            try:
-                ray.get(reader.__ray_ready__.remote(), timeout=60)
-            except ray.exceptions.GetTimeoutError:
-                continue  # busy; the watchdog knows how long it may be
-            except ray.exceptions.RayError as error:
-                raise TrainingError(f"a process that reads documents has died: {str(error).splitlines()[0]}") from error
+        asked = [reader.__ray_ready__.remote() for reader in self.agent_loop_manager.agent_loop_workers]
+        answered, _ = ray.wait(asked, num_returns=len(asked), timeout=10)  # the others are busy: the watchdog has a limit
+        try:
+            ray.get(answered)
+        except ray.exceptions.RayError as error:
+            raise TrainingError(f"a process that reads documents has died: {str(error).splitlines()[0]}") from error
 
     # updates
 
@@ -143,6 +144,7 @@ class ReadingTrainer(PPOTrainerSync):
             for name, values in self.actor_rollout_wg.update_actor(part)["metrics"].items():
                 steps[name].append(float(np.mean(values)))
             self._check(steps["grad_norm"][-1])
+            self._progress(None)
         metrics.update({f"actor/{name}": float(np.mean(values)) for name, values in steps.items()})
         metrics["memagent/updates"] = len(self._updates)
         return batch
@@ -180,9 +182,8 @@ class ReadingTrainer(PPOTrainerSync):
         self._progress(self.global_steps)
         return batch
 
-    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *where: Any, **more: Any) -> None:
-        if self._updates:
-            super()._compute_metrics(batch, metrics, *where, **more)
+    def _compute_metrics(self, *_: Any, **__: Any) -> None:
+        """verl's own metrics would be computed from all rows of the batch, fetched into this process."""
 
     def _validate(self) -> dict[str, Any]:
         began = time.perf_counter()

@@ -25,7 +25,7 @@ from typing import IO, Any
 from memagent.errors import ConfigError
 from memagent.evaluation.records import RECORD_VERSION, Record
 from memagent.evaluation.runs import RUN_SCHEMA, RUN_VERSION, read_header
-from memagent.files import atomic_file
+from memagent.files import atomic_file, locked
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
 
@@ -67,7 +67,7 @@ class RunFolder:
         with ExitStack() as resources:
             try:
                 path.mkdir(parents=True, exist_ok=True)
-                _lock(resources, path)
+                resources.enter_context(locked(path))
                 _write_config(file, config)
                 done = _mend(records, frozenset(again)) if records.exists() else set()
                 stream = resources.enter_context(records.open("ab"))
@@ -199,17 +199,3 @@ def _mend(file: Path, again: frozenset[str]) -> set[Key]:
     else:
         os.truncate(file, whole)
     return done
-
-
-def _lock(resources: ExitStack, path: Path) -> None:
-    """Holds the run for this process, as long as it lives. Where the system has no such locks, nothing is held."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    folder = os.open(path, os.O_RDONLY)
-    resources.callback(os.close, folder)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise ConfigError(f"another process is at the run in {path}: wait for it, or give another folder") from error

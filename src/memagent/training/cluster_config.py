@@ -18,7 +18,8 @@ class ClusterConfig(Part):
     memory_share     of an accelerator's memory for that server
     offload          keeps weights and optimizer states in main memory while the other phase runs
     readers          processes that drive readings (prompts, memories, scores)
-    watchdog         seconds without a finished batch after which the run is stopped; the first one includes starting up
+    watchdog         seconds in which nothing is finished (a document, an optimizer step, a validation) after which the run
+                     is stopped; the first ones include starting up
     address          of a running Ray cluster ("auto": the one of this machine); empty: Ray is started here
     settings         fields of verl's own configuration, by dotted name, that go beyond this table
     """
@@ -48,10 +49,11 @@ class ClusterConfig(Part):
             raise ValueError(
                 f"nodes = {self.nodes} needs a Ray that runs on them: start one, and give its address ('auto')"
             )
-        if self.devices * self.nodes % self.tensor_parallel:
+        within, over = self.devices % self.tensor_parallel == 0, self.tensor_parallel % self.devices == 0
+        if self.learners % self.tensor_parallel or not (within or over):
             raise ValueError(
                 f"{self.nodes} × {self.devices} accelerators cannot be shared out in rollout servers of"
-                f" tensor_parallel = {self.tensor_parallel}: give a divisor"
+                f" tensor_parallel = {self.tensor_parallel}: give a divisor of the machine's, or whole machines"
             )
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from memagent.errors import TrainingError
+from memagent.files import locked, writing
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import RunConfig
 from memagent.training.log import RunLog
@@ -70,24 +71,29 @@ class Run(Generic[T]):
 @contextmanager
 def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) -> Iterator[Run[T]]:
     """The run of the trainer that `make` makes, of `steps` steps as a whole. The log is opened when the trainer is: a run
-    that cannot begin leaves metrics and configuration as they were. Raises TrainingError, and what RunLog raises."""
+    that cannot begin leaves metrics and configuration as they were. Raises TrainingError, what RunLog raises, and
+    ConfigError when another process is at the run."""
     if config.threads:
         torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     trainer, checkpoints = make(), Checkpoints(launch.out)
-    resumed = launch.resume and checkpoints.exist()
-    if resumed:
-        _restore(trainer, checkpoints.load())
-    log = RunLog(
-        launch.out,
-        step=trainer.step if resumed else -1,
-        console=launch.console,
-        tensorboard=config.log.tensorboard,
-        wandb=config.log.wandb,
-        config=config.model_dump(mode="json"),
-        source=launch.source,
-    )
-    with log:
+    with ExitStack() as held:
+        with writing(launch.out):
+            launch.out.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(launch.out))
+        resumed = launch.resume and checkpoints.exist()
+        if resumed:
+            _restore(trainer, checkpoints.load())
+        log = RunLog(
+            launch.out,
+            step=trainer.step if resumed else -1,
+            console=launch.console,
+            tensorboard=config.log.tensorboard,
+            wandb=config.log.wandb,
+            config=config.model_dump(mode="json"),
+            source=launch.source,
+        )
+        held.enter_context(log)
         yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps))
 
 
