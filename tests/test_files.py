@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from memagent.errors import OutputError
-from memagent.files import atomic_file
+from memagent.errors import ConfigError, OutputError
+from memagent.files import atomic_file, locked
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -83,3 +83,27 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
         for process in processes:
             process.kill()
             process.communicate()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from memagent.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_is_held_by_one_process_for_as_long_as_it_lives(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=rf"another process is at the run in {tmp_path}"), locked(tmp_path):
+            pass
+    finally:
+        process.kill()
+        process.communicate()
+    for _ in range(2):  # a process that is killed holds nothing, nor does a block that has ended
+        with locked(tmp_path):
+            pass

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from memagent.cli import train as cli
+from memagent.files import locked
 from tests.cli.terminal import handled, wait_for
 
 CONFIG = """
@@ -115,6 +116,17 @@ def test_a_run_is_gone_on_with_by_the_engine_that_began_it(
     result = memagent("train", "rl", "-o", run, "--resume", "--engine", "verl")
     assert result.code == 2
     assert "was begun with --engine local: go on with that" in " ".join(result.err.split())
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_two_processes_do_not_train_in_one_folder(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with locked(run):
+        result = memagent("train", "rl", "-o", run, "--resume", "--set", "steps=2")
+    assert result.code == 2
+    assert "another process is at the run" in " ".join(result.err.split())
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
