@@ -131,6 +131,18 @@ def test_a_validation_that_was_due_at_a_stop_is_made_up_for(
     assert watched._owes_validation(config, tmp_path, step) is owed
 
 
+def test_how_to_go_on_is_said_also_when_the_note_of_a_checkpoint_is_broken(tmp_path: Path) -> None:
+    assert watched._way_on(tmp_path).startswith("to go on from the start")
+    (tmp_path / "checkpoints" / "global_step_4" / "actor").mkdir(parents=True)
+    note = tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt"
+    note.write_text("4")
+    assert watched._way_on(tmp_path) == (
+        f"to go on from its last checkpoint: memagent train rl -o {tmp_path} --resume --engine verl"
+    )
+    note.write_text("")
+    assert "write the number of one that is whole into it (there are: global_step_4)" in watched._way_on(tmp_path)
+
+
 def test_a_second_process_cannot_go_on_with_a_run_that_lives(experiment: Experiment, tmp_path: Path) -> None:
     config, run = experiment("qwen2"), tmp_path / "run"
     for step in (1, 2):

@@ -117,10 +117,17 @@ def _train(settings: DictConfig, config: RlConfig, launch: Launch, begun: int | 
     try:
         _watched(runner, runner.run.remote(settings), config.cluster.watchdog, launch, begun or 0)
     except TrainingError as error:
-        way = f"memagent train rl -o {launch.out} --resume --engine verl"
-        kept = verl_step(launch.out) is not None
-        since = "from its last checkpoint" if kept else "from the start, no checkpoint is there"
-        raise TrainingError(f"{error}; to go on {since}: {way}") from error
+        raise TrainingError(f"{error}; {_way_on(launch.out)}") from error
+
+
+def _way_on(out: Path) -> str:
+    """How a run that was stopped can go on."""
+    try:
+        step = verl_step(out)
+    except TrainingError as broken:  # the disk was full when verl noted it
+        return str(broken)
+    since = "from the start, no checkpoint is there" if step is None else "from its last checkpoint"
+    return f"to go on {since}: memagent train rl -o {out} --resume --engine verl"
 
 
 def _begun(config: RlConfig, launch: Launch) -> int | None:
