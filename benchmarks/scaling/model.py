@@ -70,7 +70,7 @@ class Experiment:
     reply_limit: float = constant(1_024, "tokens", "published", "release, memory and answer")
     micro_batch: float = constant(16_384, "tokens a GPU", "published", "release, update; halved where it does not fit")
     score_batch: float = constant(32_768, "tokens a GPU", "published", "release, log-probabilities")
-    max_running: float = constant(1_024, "replies a replica", "published", "verl's default, max_num_seqs")
+    max_running: float = constant(256, "replies a replica", "published", "verl's default, rollout.max_num_seqs")
     staleness: float = constant(2, "rollout batches", "assumed", "asynchronous rollouts; AReaL's guide shows 4")
 
 
