@@ -223,7 +223,7 @@ def _ray(config: RlConfig) -> Iterator[None]:
         except (OSError, RuntimeError, ValueError) as error:
             raise TrainingError(
                 f"no Ray cluster can be reached at {config.cluster.address!r} (cluster.address): {_line(error)}. Start one"
-                " (`ray start --head`), or leave the address out"
+                " (`ray start --head`, with the same RAY_AUTH_MODE here and there), or leave the address out"
             ) from error
     else:
         if config.cluster.device == "cpu":  # as many places as there are processes, however many cores
