@@ -37,7 +37,8 @@ def merge(run: Path, folder: Path, dtype: str) -> None:
                 weights[name].copy_(value)
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise TrainingError(f"the checkpoint in {verl_shards(run, step)} cannot be read: {error}") from error
-    if unlike := (known ^ weights.keys()) - {"lm_head.weight"}:  # tied to the embedding, it may be stored once
+    once = {"lm_head.weight"} if model.config.tie_word_embeddings else set()  # tied to the embedding, it may be stored once
+    if unlike := (known ^ weights.keys()) - once:
         raise TrainingError(f"the checkpoint does not fit the model in {start}: {sorted(unlike)[:5]}")
     export_model(model, start, folder, dtype)
 
