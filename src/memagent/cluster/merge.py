@@ -29,17 +29,20 @@ def merge(run: Path, folder: Path, dtype: str) -> None:
         raise TrainingError(f"{run} holds no checkpoint of verl")
     start = model_folder(load_config(run / "config.toml", RlConfig).start)
     model: Any = load_model(start)
-    weights, known = model.state_dict(), set()
+    missing, unlike = model.state_dict(), []
     try:
         for name, value in whole_weights(verl_shards(run, step)):
-            known.add(name)
-            if name in weights:
-                weights[name].copy_(value)
+            weight = missing.pop(name, None)
+            if weight is None or weight.shape != value.shape:  # copy_ would repeat a smaller one
+                unlike.append(name)
+            else:
+                weight.copy_(value)
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise TrainingError(f"the checkpoint in {verl_shards(run, step)} cannot be read: {error}") from error
-    once = {"lm_head.weight"} if model.config.tie_word_embeddings else set()  # tied to the embedding, it may be stored once
-    if unlike := (known ^ weights.keys()) - once:
-        raise TrainingError(f"the checkpoint does not fit the model in {start}: {sorted(unlike)[:5]}")
+    if model.config.tie_word_embeddings:
+        missing.pop("lm_head.weight", None)  # tied to the embedding, it may be stored once
+    if unlike or missing:
+        raise TrainingError(f"the checkpoint does not fit the model in {start}: {sorted({*missing, *unlike})[:5]}")
     export_model(model, start, folder, dtype)
 
 
