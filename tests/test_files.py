@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -83,6 +84,22 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
         for process in processes:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(("code", "held"), [("EAGAIN", True), ("EACCES", True), ("EBADF", False), ("ENOTSUP", False)])
+def test_only_a_file_system_without_locks_is_let_pass(tmp_path, monkeypatch, code, held):
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(opened, how):
+        raise OSError(getattr(errno, code), code)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    if held:
+        with pytest.raises(ConfigError, match="another process is at the run"), locked(tmp_path):
+            pass
+    else:
+        with locked(tmp_path):
+            pass
 
 
 HOLD = """

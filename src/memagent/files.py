@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import IO
 
 from memagent.errors import ConfigError, OutputError
+
+# What file systems without locks say; NFS (the last) wants the file open for writing, which a folder cannot be.
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EBADF)
 
 
 @contextmanager
@@ -57,10 +61,10 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(f"another process is at the run in {folder}: wait for it, or give another folder") from error
-        except OSError:  # a file system without them
-            pass
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                message = f"another process is at the run in {folder}: wait for it, or give another folder"
+                raise ConfigError(message) from error
         yield
     finally:
         os.close(opened)
