@@ -89,6 +89,10 @@ def test_bad_input_is_one_line_and_begins_no_run(
     assert not run.exists()
 
 
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
 def test_without_verl_its_extra_is_named(
     memagent: Callable[..., Any], config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,22 +116,22 @@ def test_a_run_is_gone_on_with_by_the_engine_that_began_it(
 ) -> None:
     run = tmp_path / "run"
     assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     result = memagent("train", "rl", "-o", run, "--resume", "--engine", "verl")
     assert result.code == 2
     assert "was begun with --engine local: go on with that" in " ".join(result.err.split())
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
 
 
 def test_two_processes_do_not_train_in_one_folder(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert memagent("train", "rl", config_file, "-o", run, "--set", "steps=1", "-q").code == 0
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     with locked(run):
         result = memagent("train", "rl", "-o", run, "--resume", "--set", "steps=2")
     assert result.code == 2
     assert "another process is at the run" in " ".join(result.err.split())
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
 
 
 def test_a_run_is_not_begun_again_by_mistake(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
