@@ -72,6 +72,16 @@ def test_each_turn_shows_question_memory_and_chunk_and_the_answer_shows_no_docum
     assert next_turn(a_plan, done) is None
 
 
+def test_the_draft_of_an_update_is_the_memory_as_it_stands():
+    a_plan = plan()
+    drafts = [
+        next_turn(a_plan, after(a_plan, *replies)).draft for replies in ([], ["m1"], ["m1", "m2"], ["m1", "m2", "m3"])
+    ]
+    assert drafts == ["", "m1", "m2", ""]  # nothing is noted before the first, and the last is the answer
+    assert next_turn(a_plan, after(a_plan, "m1", "")).draft == ""  # asked again: it was not what is wanted
+    assert next_turn(plan(write="append"), after(plan(write="append"), "m1")).draft == ""  # a reply is only what is new
+
+
 def test_a_finished_reading_takes_no_more():
     a_plan = plan()
     with pytest.raises(ValueError, match="finished"):

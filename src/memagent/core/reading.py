@@ -197,6 +197,7 @@ def next_turn(plan: Plan, state: State) -> Turn | None:
         max_tokens=reply + reasoning,
         sampling=_turn_sampling(plan, state),
         span=span,
+        draft=state.memory if span is not None and plan.write == "overwrite" and not state.retry else "",
     )
 
 

@@ -38,7 +38,9 @@ class Sampling:
 class Turn:
     """One conversation to generate: what an engine receives. Complete in itself: no history, no handle.
 
-    `number` counts the turns of this reading from 0. `span` is the text shown (None for the answer turn).
+    `number` counts the turns of this reading from 0. `span` is the text shown (None for the answer turn). `draft` is what
+    the reply will most likely be, the memory as it stands: an engine may check it instead of generating token by token. It
+    never changes what is replied.
     """
 
     kind: TurnKind
@@ -48,6 +50,7 @@ class Turn:
     max_tokens: int
     sampling: Sampling = Sampling()
     span: Span | None = None
+    draft: str = ""
 
     @property
     def messages(self) -> list[dict[str, str]]:

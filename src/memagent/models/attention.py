@@ -19,6 +19,9 @@ NAME = "memagent_rows"
 # Queries at a time in the prefill, and rows at a time in decoding: what they need stays in the processor's cache.
 _BLOCK = 128
 _ROWS = 8
+_CAPABILITIES: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+# On processors that multiply bfloat16 matrices as tiles, torch's kernel is the faster one, row by row and without a mask.
+_TILES = bool(_CAPABILITIES.get("amx_bf16"))
 # What some models pass that changes the result and is not done here.
 _UNUSUAL = ("position_bias", "cache", "softcap", "s_aux")
 
@@ -88,11 +91,12 @@ def _computed(
     """What this module computes itself, a whole prompt or one more token; None for anything else."""
     length = query.shape[2]
     seen = None if mask is None else (mask.dtype, mask.shape[:3])
-    if length == 1 and seen in (None, (torch.bool, (len(query), 1, 1))):
+    tiled = _TILES and query.dtype == torch.bfloat16
+    if length == 1 and not tiled and seen in (None, (torch.bool, (len(query), 1, 1))):
         return _decode(query, key, value, mask, scale)
     if causal and length == key.shape[2] and (mask is None or mask.ndim == 2):
         starts = [0] * len(query) if mask is None else (~mask).sum(1).tolist()
-        return _prefill(query, key, value, starts, scale)
+        return (_prefill_tiled if tiled else _prefill)(query, key, value, starts, scale)
     return None
 
 
@@ -117,6 +121,21 @@ def _prefill(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, starts
             scores[:, :, low:].masked_fill_(later[: high - low, : high - low], float("-inf"))
             mixed = scores.softmax(-1).to(values.dtype) @ values[:, :high]
             output[row, start + low : start + high] = mixed.transpose(0, 1)
+    return output
+
+
+def _prefill_tiled(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, starts: list[int], scale: float
+) -> torch.Tensor:
+    """As `_prefill`, by torch's kernel: each row from its start on needs no mask."""
+    rows, heads, width, _ = query.shape
+    output = value.new_zeros(rows, width, heads, value.shape[-1])
+    for row, start in enumerate(starts):
+        part = (slice(row, row + 1), slice(None), slice(start, None))
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            query[part], key[part], value[part], is_causal=True, scale=scale, enable_gqa=heads != key.shape[1]
+        )
+        output[row, start:] = mixed[0].transpose(0, 1)
     return output
 
 

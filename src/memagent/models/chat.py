@@ -46,6 +46,10 @@ class ChatFormat:
             ids += self._ids(self._plain, content) + self._ids(self._raw, after)
         return ids
 
+    def encode_reply(self, text: str) -> list[int]:
+        """Token ids of a reply, as a model writes it that uses its tokenizer's own pieces; no token that ends it."""
+        return self._ids(self._plain, text)
+
     def _template(self, with_system: bool) -> list[str]:
         """The template's text before, between and after the message contents."""
         if with_system not in self._segments:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -24,6 +24,7 @@ try:
 
     from memagent.models.attention import use_row_attention
     from memagent.models.chat import ChatFormat
+    from memagent.models.drafts import Drafting, check_drafts
     from memagent.models.sampler import Row, sample
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("a model in this process", "local") from error
@@ -40,8 +41,9 @@ class LocalEngine:
     device: "auto" (a GPU if there is one), or any torch device. dtype: a torch dtype's name, or "auto": bfloat16 on a GPU
     and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
     a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
-    ids to completions (training needs them; a long reading should not keep them). Raises ModelError if the folder is not a
-    model that can be opened.
+    ids to completions (training needs them; a long reading should not keep them). `drafts`: check first, in one pass,
+    whether a turn leaves the memory as it is (docs/decisions/0016). Raises ModelError if the folder is not a model that
+    can be opened.
     """
 
     def __init__(
@@ -53,12 +55,13 @@ class LocalEngine:
         batch_tokens: int | None = None,
         record_prompts: bool = False,
         name: str | None = None,
+        drafts: bool = True,
     ) -> None:
         folder = Path(folder)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer, model = _load(folder, device, dtype)
-        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
+        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts, drafts)
 
     @classmethod
     def hosting(
@@ -73,14 +76,22 @@ class LocalEngine:
     ) -> LocalEngine:
         """An engine on a model and a fast tokenizer of transformers that are already in memory: a policy in training.
 
-        `version` stands in for the fingerprint of a folder; give a new one when the weights change.
+        It generates without drafts: log-probabilities are those of ordinary decoding. `version` stands in for the
+        fingerprint of a folder; give a new one when the weights change.
         """
         engine = cls.__new__(cls)
-        engine._host(model, tokenizer, name, version, batch_tokens, record_prompts)
+        engine._host(model, tokenizer, name, version, batch_tokens, record_prompts, drafts=False)
         return engine
 
     def _host(
-        self, model: Any, tokenizer: Any, name: str, version: str, batch_tokens: int | None, record_prompts: bool
+        self,
+        model: Any,
+        tokenizer: Any,
+        name: str,
+        version: str,
+        batch_tokens: int | None,
+        record_prompts: bool,
+        drafts: bool,
     ) -> None:
         self.model, self._hf_tokenizer = model, tokenizer
         self._chat = ChatFormat(tokenizer)
@@ -92,6 +103,7 @@ class LocalEngine:
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
+        self._drafting = Drafting(drafts)
         self._lock = Lock()
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
@@ -106,7 +118,8 @@ class LocalEngine:
                     f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
                 )
             else:
-                fitting.append((index, Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)))
+                row = Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling, draft=self._draft(turn))
+                fitting.append((index, row))
         encoding = (time.perf_counter() - began) / max(1, len(turns))
         for (index, _), completion in zip(fitting, self.complete([row for _, row in fitting], encoding), strict=True):
             results[index] = completion
@@ -114,11 +127,19 @@ class LocalEngine:
 
     def complete(self, rows: Sequence[Row], encoding: float = 0.0) -> list[Completion]:
         """Generates for prompts of token ids. A completion's `seconds` are its share of its batch and of `encoding`."""
-        results: list[Completion | None] = [None] * len(rows)
-        for batch in self._batches(list(enumerate(rows))):
-            for (index, _), completion in zip(batch, self._run([row for _, row in batch], encoding), strict=True):
-                results[index] = completion
-        return [result for result in results if result is not None]
+        seconds = [encoding] * len(rows)
+        drafted = [(index, row) for index, row in enumerate(rows) if row.draft]
+        for batch in self._batches(drafted):
+            self._run(check_drafts, batch, seconds)
+        self._drafting.saw([row.done for _, row in drafted])
+        for batch in self._batches([(index, row) for index, row in enumerate(rows) if not row.done]):
+            self._run(sample, batch, seconds)
+        return [self._completion(row, spent) for row, spent in zip(rows, seconds, strict=True)]
+
+    def _draft(self, turn: Turn) -> list[int]:
+        if not turn.draft or not self._drafting.worthwhile():
+            return []
+        return self._chat.encode_reply(turn.draft)[: turn.max_tokens - 1]
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])
@@ -140,18 +161,21 @@ class LocalEngine:
         if batch:
             yield batch
 
-    def _run(self, rows: list[Row], encoding: float) -> list[Completion]:
+    def _run(self, step: Callable[..., None], batch: list[tuple[int, Row]], seconds: list[float]) -> None:
+        """One step for a batch; each row's share of the time is added to `seconds` at its index."""
+        rows = [row for _, row in batch]
         with self._lock:
             began = time.perf_counter()
             try:
-                sample(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
+                step(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
             except torch.OutOfMemoryError as error:
                 raise ModelError(
                     f"out of memory with {len(rows)} prompts of up to {max(len(row.prompt) for row in rows)} tokens at"
                     " once: use smaller chunks, fewer questions at a time, or a smaller batch_tokens"
                 ) from error
-            seconds = (time.perf_counter() - began) / len(rows)
-        return [self._completion(row, encoding + seconds) for row in rows]
+            share = (time.perf_counter() - began) / len(rows)
+        for index, _ in batch:
+            seconds[index] += share
 
     def _completion(self, row: Row, seconds: float) -> Completion:
         return Completion(

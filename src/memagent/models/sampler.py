@@ -20,25 +20,32 @@ from memagent.core.types import Finish, Sampling
 class Row:
     """One prompt and what was generated for it.
 
-    `logprobs` are natural logs under the model at the row's temperature (1 if it is greedy), before the nucleus is cut.
+    `draft` is a guess at the reply, without its stop token (see drafts.py). `logprobs` are natural logs under the model at
+    the row's temperature (1 if it is greedy), before the nucleus is cut.
     """
 
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling
+    draft: Sequence[int] = ()
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish = "length"
     random: torch.Generator | None = None
 
     def start(self) -> None:
-        """Gives a row that is sampled its own random stream."""
-        if self.sampling.temperature > 0:
+        """Gives a row that is sampled its own random stream, once."""
+        if self.sampling.temperature > 0 and self.random is None:
             self.random = torch.Generator()
             if self.sampling.seed is None:
                 self.random.seed()
             else:
                 self.random.manual_seed(self.sampling.seed)
+
+    @property
+    def begun(self) -> tuple[int, ...]:
+        """The prompt and what there is of the reply."""
+        return (*self.prompt, *self.ids)
 
     @property
     def done(self) -> bool:
@@ -56,7 +63,8 @@ class Row:
 
 @torch.inference_mode()
 def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
-    """Generates for every row until a stop token or its budget, in place: one prefill, then one step per token.
+    """Generates for every row until a stop token or its budget, in place: one prefill, then one step per token. It goes on
+    from what a row has of its reply already.
 
     Rows with the same prompt share its prefill: the readings of a group do as long as they wrote the same memory. Rows that
     are done leave the batch as soon as they are a quarter of it.
@@ -65,8 +73,8 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
     for row in active:
         row.start()
     places: dict[tuple[int, ...], int] = {}
-    shared = [places.setdefault(tuple(row.prompt), len(places)) for row in active]
-    ids_BT, mask_BT = _left_pad(list(places), pad_id, model.device)
+    shared = [places.setdefault(row.begun, len(places)) for row in active]
+    ids_BT, mask_BT = left_pad(list(places), pad_id, model.device)
     position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
     padded = bool((mask_BT == 0).any())
     cache: Any = None
@@ -85,7 +93,7 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
             output.past_key_values.reorder_cache(each)
             logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
         cache = output.past_key_values
-        token_B, logprob_B = _choose(logits_BV, active)
+        token_B, logprob_B = choose(logits_BV, active)
         for row, token, logprob in zip(active, token_B.tolist(), logprob_B.tolist(), strict=True):
             row.take(token, logprob, stop_ids)
         going = [index for index, row in enumerate(active) if not row.done]
@@ -101,7 +109,7 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
         mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(active), 1)], dim=1)
 
 
-def _left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Prompts → ids [B, T] padded on the left, mask [B, T] of 0 and 1."""
     width = max(len(prompt) for prompt in prompts)
     ids = [[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
@@ -109,7 +117,7 @@ def _left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tup
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
-def _choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """The next token of every row and its log-probability [B], [B]."""
     temperature_B1 = torch.tensor([[row.sampling.temperature or 1.0] for row in rows], device=logits_BV.device)
     logits_BV = logits_BV / temperature_B1
