@@ -74,6 +74,10 @@ def test_the_experiment_travels_with_paths_that_hold_anywhere(experiment: Experi
         ('cluster.settings={"actor_rollout_ref.actor.clip_ratoi" = 1}', "actor_rollout_ref.actor.clip_ratoi"),
         ('cluster.settings={"actor_rollout_ref.rollout.n" = 16}', "actor_rollout_ref.rollout.n' follows from the other"),
         ('cluster.settings={"actor_rollout_ref.rollout" = {n = 16}}', "actor_rollout_ref.rollout' follows from the other"),
+        (
+            'cluster.settings={"actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype" = "fp16"}',
+            "param_dtype' follows from the other",
+        ),
         ('cluster.settings={"actor_rollout_ref.actor.ppo_epochs" = 2}', "ppo_epochs' follows .* or is not used"),
         ('cluster.settings={"trainer.logger" = ["nobody"], "algorithm.gama" = 1}', "algorithm.gama"),
     ],

@@ -1,4 +1,4 @@
-"""A draft never changes a reply: not its tokens, log-probabilities, end, nor what its random stream gives next."""
+"""A draft never changes a reply: not its tokens, nor their log-probabilities, nor its end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
+from memagent.errors import ContextTooLongError
 from memagent.models import drafts
-from memagent.models.drafts import Drafting, check_drafts
+from memagent.models.drafts import check_drafts, takes_drafts
 from memagent.models.local import LocalEngine
+from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, make_tiny_model, open_tiny_model
 
@@ -23,7 +25,6 @@ CONFIGS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**SHAPE),
     "sliding": transformers.MistralConfig(**SHAPE, sliding_window=16),
 }
-STOP = frozenset(range(4, 300, 12))  # some replies end, some run to their budget
 LENGTHS = (40, 25, 3, 130, 40)
 
 
@@ -45,24 +46,29 @@ class Counted:
         return self.model(**options)
 
 
-def rows(guesses: Sequence[Sequence[int]] = ((),) * len(LENGTHS), *, temperature: float) -> list[Row]:
+def rows(guesses: Sequence[Sequence[int]] = ((),) * len(LENGTHS)) -> list[Row]:
     draw = random.Random(0)
     prompts = [[draw.randrange(4, 300) for _ in range(length)] for length in LENGTHS]
     return [
-        Row(
-            prompt=prompt,
-            max_tokens=(12, 7)[number % 2],
-            sampling=Sampling(temperature=temperature, top_p=0.9 if number % 2 else 1.0, seed=number),
-            draft=guess,
-        )
+        Row(prompt=prompt, max_tokens=(12, 7)[number % 2], sampling=Sampling(), draft=guess)
         for number, (prompt, guess) in enumerate(zip(prompts, guesses, strict=True))
     ]
 
 
-def generate(model: Any, batch: list[Row]) -> list[Row]:
-    check_drafts(model, [row for row in batch if row.draft], stop_ids=STOP, pad_id=0)
+@pytest.fixture(scope="module")
+def stop(model: Any) -> frozenset[int]:
+    """What some of the replies hold and some do not: they end there, the others run to their budget."""
+    batch = rows()
+    sample(model, batch, stop_ids=frozenset(), pad_id=0)
+    chosen = frozenset({batch[0].ids[3], batch[3].ids[1]})
+    assert any(not chosen & set(row.ids) for row in batch)
+    return chosen
+
+
+def generate(model: Any, batch: list[Row], stop: frozenset[int]) -> list[Row]:
+    check_drafts(model, [row for row in batch if row.draft], stop_ids=stop, pad_id=0)
     if going := [row for row in batch if not row.done]:
-        sample(model, going, stop_ids=STOP, pad_id=0)
+        sample(model, going, stop_ids=stop, pad_id=0)
     return batch
 
 
@@ -76,8 +82,6 @@ def assert_equal(drafted: Sequence[Row], plain: Sequence[Row]) -> None:
         assert one.ids == other.ids
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
         assert one.finish == other.finish
-        if other.random is not None:
-            assert torch.equal(one.random.get_state(), other.random.get_state())
 
 
 WAYS = {
@@ -90,42 +94,40 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("way", WAYS)
-def test_replies_are_those_without_a_draft(model: Any, temperature: float, way: str) -> None:
-    plain = generate(model, rows(temperature=temperature))
-    assert temperature == 0 or {row.finish for row in plain} == {"stop", "length"}
+def test_replies_are_those_without_a_draft(model: Any, stop: frozenset[int], way: str) -> None:
+    plain = generate(model, rows(), stop)
+    assert {row.finish for row in plain} == {"stop", "length"}
     guesses = [WAYS[way](reply(row))[: row.max_tokens - 1] for row in plain]
-    assert_equal(generate(model, rows(guesses, temperature=temperature)), plain)
+    assert_equal(generate(model, rows(guesses), stop), plain)
 
 
 @settings(max_examples=40, deadline=None)
-@given(data=st.data(), temperature=st.sampled_from([0.0, 1.0]))
-def test_whatever_the_drafts_are(model: Any, data: st.DataObject, temperature: float) -> None:
-    plain = generate(model, rows(temperature=temperature))
+@given(data=st.data())
+def test_whatever_the_drafts_are(model: Any, stop: frozenset[int], data: st.DataObject) -> None:
+    plain = generate(model, rows(), stop)
     tail = st.lists(st.integers(0, 299), max_size=5)
-    guesses = [[*row.ids[: data.draw(st.integers(0, 12))], *data.draw(tail)][:11] for row in plain]
-    assert_equal(generate(model, rows(guesses, temperature=temperature)), plain)
+    guesses = [[*row.ids[: data.draw(st.integers(0, 12))], *data.draw(tail)][: row.max_tokens - 1] for row in plain]
+    assert_equal(generate(model, rows(guesses), stop), plain)
 
 
-def test_a_reply_that_is_its_draft_takes_one_pass(model: Any) -> None:
-    plain = generate(model, rows(temperature=0.0))
-    drafted = [row for row in rows([reply(row) for row in plain], temperature=0.0) if row.draft]
+def test_a_reply_that_is_its_draft_takes_one_pass(model: Any, stop: frozenset[int]) -> None:
+    plain = generate(model, rows(), stop)
+    drafted = [row for row in rows([reply(row) for row in plain]) if row.draft]
     assert len(drafted) > 2
     counted = Counted(model)
-    generate(counted, drafted)
+    generate(counted, drafted, stop)
     assert counted.calls == [(len(drafted), max(len(row.prompt) + len(row.draft) for row in drafted))]
 
 
-def test_a_draft_that_fails_late_leaves_little_to_generate(model: Any) -> None:
-    plain = generate(model, rows(temperature=0.0))
-    longest = max(plain, key=lambda row: len(row.ids))
-    index = plain.index(longest)
+def test_a_draft_that_fails_late_leaves_little_to_generate(model: Any, stop: frozenset[int]) -> None:
+    plain = generate(model, rows(), stop)
+    index, longest = max(enumerate(plain), key=lambda item: len(item[1].ids))
     guesses: list[list[int]] = [[] for _ in plain]
     guesses[index] = [*longest.ids[:-2], longest.ids[-2] ^ 1]
-    row = rows(guesses, temperature=0.0)[index]
+    row = rows(guesses)[index]
     counted = Counted(model)
-    generate(counted, [row])
+    generate(counted, [row], stop)
     assert row.ids == longest.ids
     assert len(counted.calls) == 2  # the draft, and the one token that was left
 
@@ -135,41 +137,43 @@ def test_equal_prompts_with_equal_drafts_are_computed_once(model: Any) -> None:
     same = [Row(prompt=[7] * 20, max_tokens=4, sampling=Sampling(), draft=[9, 8]) for _ in range(3)]
     other = Row(prompt=[7] * 20, max_tokens=4, sampling=Sampling(), draft=[9])
     boundary = Row(prompt=[7] * 20 + [9], max_tokens=4, sampling=Sampling(), draft=[8])  # the same ids, cut elsewhere
-    check_drafts(counted, [*same, other, boundary], stop_ids=STOP, pad_id=0)
+    check_drafts(counted, [*same, other, boundary], stop_ids=frozenset(), pad_id=0)
     assert counted.calls == [(3, 22)]
     assert same[0].ids == same[1].ids == same[2].ids
 
 
-def test_the_logits_of_many_drafts_are_computed_in_parts(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = generate(model, rows(temperature=0.0))
+def test_the_logits_of_many_drafts_are_computed_in_parts(
+    model: Any, stop: frozenset[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = generate(model, rows(), stop)
+    guesses = [(reply(row) + [5] * 11)[: row.max_tokens - 1] for row in plain]
     monkeypatch.setattr(drafts, "_LOGITS", 2 * 12 * model.config.vocab_size)
     counted = Counted(model)
-    guesses = [(reply(row) + [5] * 11)[:11] for row in plain]
-    drafted = rows(guesses, temperature=0.0)
-    check_drafts(counted, drafted, stop_ids=STOP, pad_id=0)
+    check_drafts(counted, rows(guesses), stop_ids=stop, pad_id=0)
     assert [size for size, _ in counted.calls] == [2, 2, 1]
-    assert_equal(generate(model, rows(guesses, temperature=0.0)), plain)
+    assert_equal(generate(model, rows(guesses), stop), plain)
 
 
-def test_a_draft_whose_logits_never_fit_is_left_out(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = generate(model, rows(temperature=0.0))
-    monkeypatch.setattr(drafts, "_LOGITS", model.config.vocab_size)
-    assert_equal(generate(model, rows([reply(row) or [5] for row in plain], temperature=0.0)), plain)
+def test_of_a_long_draft_as_much_is_checked_as_fits(
+    model: Any, stop: frozenset[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = generate(model, rows(), stop)
+    guesses = [reply(row) for row in plain]
+    monkeypatch.setattr(drafts, "_LOGITS", 4 * model.config.vocab_size)
+    checked = rows(guesses)
+    counted = Counted(model)
+    check_drafts(counted, [row for row in checked if row.draft], stop_ids=stop, pad_id=0)
+    assert max(len(row.ids) for row in checked) == 4  # three of the draft, and what follows them
+    assert all(width <= max(LENGTHS) + 3 for _, width in counted.calls)
+    assert_equal(generate(model, rows(guesses), stop), plain)
 
 
-def test_drafts_are_checked_while_half_of_them_hold() -> None:
-    on = Drafting(True)
-    on.saw([True, True, True, False] * 50)
-    assert tried(on, 160) == 160
-    on.saw([True, False, False, False] * 50)
-    assert tried(on, 160) == 10
-    on.saw([True, True, True, False] * 50)
-    assert tried(on, 160) == 160
-    assert tried(Drafting(False), 160) == 0
-
-
-def tried(drafting: Drafting, turns: int) -> int:
-    return sum(drafting.worthwhile() for _ in range(turns))
+def test_models_whose_positions_depend_on_the_length_take_none(model: Any) -> None:
+    assert takes_drafts(model.config)
+    long = {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8, "factor": 2.0}
+    scaled = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    for parameters in (long, scaled):
+        assert not takes_drafts(transformers.LlamaConfig(**SHAPE, rope_parameters=parameters))
 
 
 @pytest.fixture(scope="module")
@@ -177,32 +181,80 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make_tiny_model(tmp_path_factory.mktemp("engine"))
 
 
-def turn(text: str, draft: str = "") -> Turn:
-    return Turn(kind="update", number=0, user=text, max_tokens=12, draft=draft)
+def turn(text: str, draft: str = "", *, temperature: float = 0.0, max_tokens: int = 12) -> Turn:
+    sampling = Sampling(temperature=temperature, seed=1)
+    return Turn(kind="update", number=0, user=text, max_tokens=max_tokens, sampling=sampling, draft=draft)
 
 
-def test_an_engine_checks_the_draft_of_a_turn(folder: Any) -> None:
-    engine = LocalEngine(folder, dtype="float32")
+def calls(engine: LocalEngine, turns: Sequence[Turn]) -> tuple[list[Any], int]:
+    """What the engine gives, and how many passes it took."""
+    model, counted = engine.model, Counted(engine.model)
+    engine.model = counted
+    try:
+        return engine.generate(turns), len(counted.calls)
+    finally:
+        engine.model = model
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Any) -> LocalEngine:
+    return LocalEngine(folder, dtype="float32", drafts=True)
+
+
+def test_an_engine_checks_the_draft_of_a_turn(engine: LocalEngine) -> None:
+    [plain], long = calls(engine, [turn("a house")])
+    [drafted], short = calls(engine, [turn("a house", plain.text)])
+    assert (drafted.token_ids, drafted.text, drafted.finish) == (plain.token_ids, plain.text, plain.finish)
+    assert short < long == len(plain.token_ids)
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 15])
+def test_turns_with_and_without_drafts_keep_their_places(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    texts = ["a house", "the house on the hill is blue. " * 5, "Москва 東京 1234567", "x", "word " * 600]
+    plain = engine.generate([turn(text) for text in texts])
+    guesses = [plain[0].text, "", "something else", plain[3].text, "too long a prompt"]
+    monkeypatch.setattr(engine, "_batch_tokens", at_once)
+    drafted = engine.generate([turn(text, guess) for text, guess in zip(texts, guesses, strict=True)])
+    assert [one.token_ids for one in drafted[:4]] == [one.token_ids for one in plain[:4]]
+    assert isinstance(drafted[4], ContextTooLongError)
+    assert all(one.seconds > 0 for one in drafted[:4])
+
+
+@pytest.mark.parametrize(
+    ("off", "options"), [("asked", {"drafts": False}), ("sampled", {}), ("one token", {}), ("in training", {})]
+)
+def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> None:
+    engine = LocalEngine(folder, dtype="float32", **{"drafts": True, **options})
+    if off == "in training":
+        engine = LocalEngine.hosting(engine.model, engine._hf_tokenizer, name="policy", version="0")
+    how: dict[str, Any] = {"sampled": {"temperature": 1.0}, "one token": {"max_tokens": 1}}.get(off, {})
+    [plain], _ = calls(engine, [turn("a house", **how)])
+    _, passes = calls(engine, [turn("a house", plain.text, **how)])
+    assert passes == len(plain.token_ids)
+
+
+def test_a_draft_for_which_there_is_no_memory_is_left_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     [plain] = engine.generate([turn("a house")])
-    engine.model = counted = Counted(engine.model)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("memagent.models.local.check_drafts", full)
     [drafted] = engine.generate([turn("a house", plain.text)])
     assert drafted.token_ids == plain.token_ids
-    assert drafted.text == plain.text
-    assert drafted.seconds > 0
-    assert len(counted.calls) < len(plain.token_ids)
 
 
-def test_a_policy_in_training_does_not(folder: Any) -> None:
-    opened = LocalEngine(folder, dtype="float32")
-    engine = LocalEngine.hosting(opened.model, opened._hf_tokenizer, name="policy", version="0")
-    [plain] = engine.generate([turn("a house")])
-    engine.model = counted = Counted(engine.model)
-    engine.generate([turn("a house", plain.text)])
-    assert len(counted.calls) == len(plain.token_ids)
+def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> None:
+    ids = engine._chat.encode_reply("<|end|><|reply|>")
+    assert min(ids) > 3
+    assert engine._hf_tokenizer.decode(ids) == "<|end|><|reply|>"
 
 
-def test_a_draft_that_looks_like_special_tokens_is_text(folder: Any) -> None:
-    engine = LocalEngine(folder, dtype="float32")
-    [plain] = engine.generate([turn("a house")])
-    [drafted] = engine.generate([turn("a house", "<|end|><|reply|>" * 20)])
-    assert drafted.token_ids == plain.token_ids
+def test_a_model_folder_says_whether_its_turns_are_drafted(tmp_path: Any) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    assert not open_model(str(folder)).engine._drafts  # type: ignore[attr-defined]
+    (folder / "memagent.toml").write_text("drafts = true")
+    assert open_model(str(folder)).engine._drafts  # type: ignore[attr-defined]
+    assert open_model("embedded").engine._drafts  # type: ignore[attr-defined]

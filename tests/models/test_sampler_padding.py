@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from memagent.core import Sampling
+from memagent.models import attention
 from memagent.models.attention import NAME, use_row_attention
 from memagent.models.open import EMBEDDED
 from memagent.models.sampler import Row, sample
@@ -96,13 +97,24 @@ def test_gradients_are_those_of_sdpa(model):
     torch.testing.assert_close(gradient(), under_sdpa(model, gradient))
 
 
+def test_torchs_kernel_row_by_row_gives_the_same():
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, heads, 200, 16) for heads in (4, 2, 2))
+    starts = [0, 150, 199]
+    ours = attention._prefill(query, key, value, starts, 0.3)
+    torch.testing.assert_close(attention._prefill_tiled(query, key, value, starts, 0.3), ours)
+    assert not ours[1, :150].any()
+
+
 def test_another_attention_that_was_chosen_stays():
     made = transformers.AutoModelForCausalLM.from_config(CONFIGS["llama"], attn_implementation="eager")
     use_row_attention(made)
     assert made.config._attn_implementation == "eager"
 
 
-def test_in_bfloat16_it_is_as_close_to_float32_as_sdpa_is():
+@pytest.mark.parametrize("tiles", [False, True])
+def test_in_bfloat16_it_is_as_close_to_float32_as_sdpa_is(tiles, monkeypatch):
+    monkeypatch.setattr(attention, "_TILES", tiles)  # as on a processor without them, or with
     made = transformers.AutoModelForCausalLM.from_pretrained(EMBEDDED, dtype=torch.float32).eval()
     vocabulary = made.config.vocab_size
     lengths = (610, 560, 400, 250, 90)

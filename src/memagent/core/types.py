@@ -38,9 +38,8 @@ class Sampling:
 class Turn:
     """One conversation to generate: what an engine receives. Complete in itself: no history, no handle.
 
-    `number` counts the turns of this reading from 0. `span` is the text shown (None for the answer turn). `draft` is what
-    the reply will most likely be, the memory as it stands: an engine may check it instead of generating token by token. It
-    never changes what is replied.
+    `number` counts the turns of this reading from 0. `span` is the text shown (None for the answer turn). `draft` is the
+    memory as it stands, which the reply may well be: an engine may check that instead of generating token by token.
     """
 
     kind: TurnKind

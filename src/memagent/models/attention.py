@@ -1,7 +1,8 @@
 """Attention on a CPU for batches that are padded on the left.
 
 torch's own kernel needs a mask of [B, T, T] for such a batch, and is slow at it and at single queries. This one goes row by
-row over what is not padding. Scores are float32 whatever the weights are, as they are in torch's kernel.
+row over what is not padding. Scores are float32 whatever the weights are, as they are in torch's kernel. On processors that
+multiply bfloat16 matrices as tiles (AMX) torch's kernel is the faster one, and is given row by row what needs no mask.
 
 Shapes: B rows, H heads, T tokens, D head size.
 """
@@ -19,9 +20,8 @@ NAME = "memagent_rows"
 # Queries at a time in the prefill, and rows at a time in decoding: what they need stays in the processor's cache.
 _BLOCK = 128
 _ROWS = 8
-_CAPABILITIES: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-# On processors that multiply bfloat16 matrices as tiles, torch's kernel is the faster one, row by row and without a mask.
-_TILES = bool(_CAPABILITIES.get("amx_bf16"))
+CAPABILITIES: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # of this processor
+_TILES = bool(CAPABILITIES.get("amx_bf16"))
 # What some models pass that changes the result and is not done here.
 _UNUSUAL = ("position_bias", "cache", "softcap", "s_aux")
 
@@ -88,7 +88,7 @@ def _computed(
     scale: float,
     causal: bool,
 ) -> torch.Tensor | None:
-    """What this module computes itself, a whole prompt or one more token; None for anything else."""
+    """What does not go to torch's kernel as it is, a whole prompt or one more token; None for anything else."""
     length = query.shape[2]
     seen = None if mask is None else (mask.dtype, mask.shape[:3])
     tiled = _TILES and query.dtype == torch.bfloat16

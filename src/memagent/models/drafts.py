@@ -1,115 +1,81 @@
-"""Replies that are guessed: most turns of a long reading leave the memory as it is, and a guess is checked in one pass.
+"""Replies that are guessed and then checked in one pass: of a model whose turns mostly leave the memory as it is.
 
-This is speculative decoding (arXiv 2211.17192) with the memory as the draft. Nothing is accepted that would not have been
-generated: tokens are chosen as ever, each from its row's own random stream, and compared with the draft.
+This is speculative decoding (arXiv 2211.17192) with the memory as the draft, for greedy rows: nothing is accepted that
+would not have been generated, up to rounding.
 
 Shapes: B prompts, T tokens of prompt and draft (left-padded), D places of a draft and the one after it, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from memagent.models.sampler import Row, choose, left_pad
 
-# Logits held at once: 1 GiB in float32.
-_LOGITS = 1 << 28
+# Logits of one pass: 256 MB in bfloat16.
+_LOGITS = 1 << 27
+# Rotary embeddings that are other ones once a pass is longer than some length.
+_LENGTH_MATTERS = {"longrope", "dynamic"}
+
+
+def takes_drafts(config: Any) -> bool:
+    """Whether what a model makes of a prompt is the same whatever follows it."""
+    parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    kinds = {one.get("rope_type") for one in (parameters, *parameters.values()) if isinstance(one, dict)}
+    return not kinds & _LENGTH_MATTERS
 
 
 @torch.inference_mode()
 def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
     """Gives each row the tokens it would have generated, up to the first that its draft does not have, in place.
 
-    A row is done if its reply is the draft; `sample` goes on with the others. Equal prompts with equal drafts are computed
-    once.
+    A row whose reply ends with its draft, or in it, is done; `sample` goes on with the others. Of a draft that is too long
+    for the logits of one pass, as much is looked at as fits. Equal prompts with equal drafts are computed once.
     """
-    for part in _parts(rows, model.config.get_text_config().vocab_size):
+    vocabulary: int = model.config.get_text_config().vocab_size
+    for part in _parts(rows, _LOGITS // vocabulary):
         places: dict[tuple[tuple[int, ...], int], int] = {}
-        which = [places.setdefault(((*row.prompt, *row.draft), len(row.draft)), len(places)) for row in part]
+        drafts = [row.draft[: _LOGITS // vocabulary - 1] for row in part]
+        which = [
+            places.setdefault(((*row.prompt, *draft), len(draft)), len(places))
+            for row, draft in zip(part, drafts, strict=True)
+        ]
         ids_BT, mask_BT = left_pad([ids for ids, _ in places], pad_id, model.device)
         output = model(
             input_ids=ids_BT,
             attention_mask=mask_BT if bool((mask_BT == 0).any()) else None,
             position_ids=(mask_BT.cumsum(1) - 1).clamp(min=0),
             use_cache=False,
-            logits_to_keep=1 + max(len(row.draft) for row in part),
+            logits_to_keep=1 + max(map(len, drafts)),
         )
-        logits_BDV = output.logits.float()
-        likeliest_BD = logits_BDV.argmax(-1).tolist()
-        for row, place in zip(part, which, strict=True):
-            row.start()
-            length = 1 + len(row.draft)
-            if row.random is None:
-                agreed = _agreed(likeliest_BD[place][-length:], row.draft)
-                _take(row, logits_BDV[place, -length:][:agreed], stop_ids)
-            else:
-                _draw(row, logits_BDV[place, -length:], stop_ids)
+        likeliest_BD = output.logits.argmax(-1).tolist()
+        for row, draft, place in zip(part, drafts, which, strict=True):
+            agreed = 1 + _agreeing(likeliest_BD[place][-1 - len(draft) :], draft)
+            logits_DV = output.logits[place, -1 - len(draft) :][:agreed].float()
+            token_D, logprob_D = choose(logits_DV, [row] * agreed)
+            for token, logprob in zip(token_D.tolist(), logprob_D.tolist(), strict=True):
+                row.take(token, logprob, stop_ids)
 
 
-def _agreed(tokens: Sequence[int], draft: Sequence[int]) -> int:
-    """How many tokens are those of the draft, and the one after them."""
-    differing = (index for index, (token, expected) in enumerate(zip(tokens, draft, strict=False)) if token != expected)
-    return 1 + next(differing, len(draft))
+def _agreeing(tokens: Sequence[int], draft: Sequence[int]) -> int:
+    """How many tokens of a draft are those that follow each other."""
+    differing = (place for place, (token, expected) in enumerate(zip(tokens, draft, strict=False)) if token != expected)
+    return next(differing, len(draft))
 
 
-def _take(row: Row, logits_DV: torch.Tensor, stop_ids: frozenset[int]) -> None:
-    """All of a greedy row's tokens at once."""
-    token_D, logprob_D = choose(logits_DV, [row] * len(logits_DV))
-    for token, logprob in zip(token_D.tolist(), logprob_D.tolist(), strict=True):
-        row.take(token, logprob, stop_ids)
-
-
-def _draw(row: Row, logits_DV: torch.Tensor, stop_ids: frozenset[int]) -> None:
-    """One token after the other: no more may be drawn from the row's stream than belong to its reply."""
-    for logits_V, expected in zip(logits_DV, [*row.draft, None], strict=True):
-        token_B, logprob_B = choose(logits_V[None], [row])
-        row.take(int(token_B), float(logprob_B), stop_ids)
-        if row.done or int(token_B) != expected:
-            return
-
-
-def _parts(rows: Sequence[Row], vocabulary: int) -> Iterator[list[Row]]:
-    """Rows in parts whose logits fit. A row whose draft alone is too long is left to `sample`."""
+def _parts(rows: Sequence[Row], most: int) -> Iterator[list[Row]]:
+    """Rows in parts that have at most so many places, each row with as many as the longest of its part."""
     part: list[Row] = []
     width = 0
     for row in rows:
         length = 1 + len(row.draft)
-        if length * vocabulary > _LOGITS:
-            continue
-        if part and (len(part) + 1) * max(width, length) * vocabulary > _LOGITS:
+        if part and (len(part) + 1) * max(width, length) > most:
             yield part
             part, width = [], 0
         part.append(row)
         width = max(width, length)
     if part:
         yield part
-
-
-class Drafting:
-    """Whether drafts are worth checking: one that fails costs a second prefill.
-
-    They are while half of them hold, on a running average of some thirty; below that, one turn in sixteen still tries.
-    """
-
-    _AVERAGED = 32
-    _EVERY = 16
-
-    def __init__(self, on: bool) -> None:
-        self._on = on
-        self._holding = 1.0
-        self._skipped = 0
-
-    def worthwhile(self) -> bool:
-        """Whether to check the draft of the next turn."""
-        if not self._on or self._holding >= 0.5:
-            return self._on
-        self._skipped = (self._skipped + 1) % self._EVERY
-        return self._skipped == 0
-
-    def saw(self, held: Iterable[bool]) -> None:
-        """Drafts were checked: whether each was the whole reply."""
-        for whole in held:
-            self._holding += (whole - self._holding) / self._AVERAGED

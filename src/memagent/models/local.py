@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,9 +22,9 @@ try:
     import torch
     import transformers
 
-    from memagent.models.attention import use_row_attention
+    from memagent.models.attention import CAPABILITIES, use_row_attention
     from memagent.models.chat import ChatFormat
-    from memagent.models.drafts import Drafting, check_drafts
+    from memagent.models.drafts import check_drafts, takes_drafts
     from memagent.models.sampler import Row, sample
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("a model in this process", "local") from error
@@ -41,9 +41,9 @@ class LocalEngine:
     device: "auto" (a GPU if there is one), or any torch device. dtype: a torch dtype's name, or "auto": bfloat16 on a GPU
     and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
     a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
-    ids to completions (training needs them; a long reading should not keep them). `drafts`: check first, in one pass,
-    whether a turn leaves the memory as it is (docs/decisions/0016). Raises ModelError if the folder is not a model that
-    can be opened.
+    ids to completions (training needs them; a long reading should not keep them). `drafts`: look first, in one pass,
+    whether a greedy turn leaves the memory as it is; it pays if most do (docs/decisions/0016). Raises ModelError if the
+    folder is not a model that can be opened.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LocalEngine:
         batch_tokens: int | None = None,
         record_prompts: bool = False,
         name: str | None = None,
-        drafts: bool = True,
+        drafts: bool = False,
     ) -> None:
         folder = Path(folder)
         if device == "auto":
@@ -101,9 +101,10 @@ class LocalEngine:
         self.lockstep = True
         self.identity = f"local:{name}:{version}"
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
+        self._pad_id = self._hf_tokenizer.pad_token_id or 0
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
-        self._drafting = Drafting(drafts)
+        self._drafts = drafts and takes_drafts(model.config)
         self._lock = Lock()
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
@@ -126,18 +127,26 @@ class LocalEngine:
         return [result for result in results if result is not None]
 
     def complete(self, rows: Sequence[Row], encoding: float = 0.0) -> list[Completion]:
-        """Generates for prompts of token ids. A completion's `seconds` are its share of its batch and of `encoding`."""
-        seconds = [encoding] * len(rows)
-        drafted = [(index, row) for index, row in enumerate(rows) if row.draft]
-        for batch in self._batches(drafted):
-            self._run(check_drafts, batch, seconds)
-        self._drafting.saw([row.done for _, row in drafted])
-        for batch in self._batches([(index, row) for index, row in enumerate(rows) if not row.done]):
-            self._run(sample, batch, seconds)
-        return [self._completion(row, spent) for row, spent in zip(rows, seconds, strict=True)]
+        """Generates for prompts of token ids. A completion's `seconds` are its share of the call, and `encoding`."""
+        with self._lock:
+            began = time.perf_counter()
+            for batch in self._batches([row for row in rows if row.draft]):
+                with suppress(torch.OutOfMemoryError):  # then all of it is generated
+                    check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
+            for batch in self._batches([row for row in rows if not row.done]):
+                try:
+                    sample(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
+                except torch.OutOfMemoryError as error:
+                    longest = max(len(row.prompt) for row in batch)
+                    raise ModelError(
+                        f"out of memory with {len(batch)} prompts of up to {longest} tokens at once: use smaller chunks,"
+                        " fewer questions at a time, or a smaller batch_tokens"
+                    ) from error
+            seconds = encoding + (time.perf_counter() - began) / max(1, len(rows))
+        return [self._completion(row, seconds) for row in rows]
 
     def _draft(self, turn: Turn) -> list[int]:
-        if not turn.draft or not self._drafting.worthwhile():
+        if not self._drafts or turn.sampling.temperature > 0:
             return []
         return self._chat.encode_reply(turn.draft)[: turn.max_tokens - 1]
 
@@ -151,31 +160,15 @@ class LocalEngine:
         """Releases the weights."""
         self.model = None
 
-    def _batches(self, rows: list[tuple[int, Row]]) -> Iterator[list[tuple[int, Row]]]:
-        batch: list[tuple[int, Row]] = []
-        for item in sorted(rows, key=lambda item: (len(item[1].prompt), item[1].prompt)):  # equal prompts together
-            if batch and (len(batch) + 1) * (len(item[1].prompt) + item[1].max_tokens) > self._batch_tokens:
+    def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        batch: list[Row] = []
+        for row in sorted(rows, key=lambda row: (len(row.prompt), row.prompt)):  # equal prompts together
+            if batch and (len(batch) + 1) * (len(row.prompt) + row.max_tokens) > self._batch_tokens:
                 yield batch
                 batch = []
-            batch.append(item)
+            batch.append(row)
         if batch:
             yield batch
-
-    def _run(self, step: Callable[..., None], batch: list[tuple[int, Row]], seconds: list[float]) -> None:
-        """One step for a batch; each row's share of the time is added to `seconds` at its index."""
-        rows = [row for _, row in batch]
-        with self._lock:
-            began = time.perf_counter()
-            try:
-                step(self.model, rows, stop_ids=self._stop_ids, pad_id=self._hf_tokenizer.pad_token_id or 0)
-            except torch.OutOfMemoryError as error:
-                raise ModelError(
-                    f"out of memory with {len(rows)} prompts of up to {max(len(row.prompt) for row in rows)} tokens at"
-                    " once: use smaller chunks, fewer questions at a time, or a smaller batch_tokens"
-                ) from error
-            share = (time.perf_counter() - began) / len(rows)
-        for index, _ in batch:
-            seconds[index] += share
 
     def _completion(self, row: Row, seconds: float) -> Completion:
         return Completion(
@@ -212,8 +205,7 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
 def _fast_dtype(device: str) -> str:
     if device.startswith("cuda"):
         return "bfloat16"
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+    native = CAPABILITIES.get("avx512_bf16") or CAPABILITIES.get("amx_bf16")
     return "bfloat16" if native else "float32"
 
 

@@ -32,8 +32,9 @@ class Defaults(BaseModel):
 
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
     text it is shown (false for one that was only trained to update a memory and answer from it). memory_line: the form of
-    every line of its memories, as in a profile. tokens_per_second:
-    document tokens read per second on the machine the file names, for estimates.
+    every line of its memories, as in a profile. drafts: most turns leave the memory word for word as it was, so that
+    looking for that first pays (in process). tokens_per_second: document tokens read per second on the machine the file
+    names, for estimates.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -41,6 +42,7 @@ class Defaults(BaseModel):
     profile: str | None = None
     direct: bool = True
     memory_line: str = ""
+    drafts: bool = False
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
@@ -86,7 +88,7 @@ def open_model(
     from memagent.models.local import LocalEngine
 
     defaults = read_defaults(folder)
-    engine = LocalEngine(folder, device=device, name=spec if spec == "embedded" else None)
+    engine = LocalEngine(folder, device=device, name=spec if spec == "embedded" else None, drafts=defaults.drafts)
     return narrowed(engine, defaults, window)
 
 
