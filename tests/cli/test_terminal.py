@@ -78,7 +78,7 @@ def test_ctrl_c_leaves_a_clean_terminal_and_says_how_to_resume(book):
         FaultServer(reader, delay=0.05) as server,
         Terminal("ask", book, "-q", QUESTION, *options(server), columns=40) as terminal,
     ):
-        wait_for(lambda: "turn 3 of" in terminal.shown)
+        wait_for(lambda: re.search(r"turn ([3-9]|\d\d+) of", terminal.shown))  # a busy machine does not show every turn
         terminal.signal(signal.SIGINT)
         assert terminal.finish() == 130
     assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")  # the cursor is back
