@@ -19,7 +19,7 @@ from memagent.models.drafts import check_drafts, takes_drafts
 from memagent.models.local import LocalEngine
 from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
-from tests.models.tiny import SHAPE, make_tiny_model, open_tiny_model
+from tests.models.tiny import SHAPE, Counted, make_tiny_model, open_tiny_model
 
 CONFIGS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**SHAPE),
@@ -32,18 +32,6 @@ LENGTHS = (40, 25, 3, 130, 40)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch.set_num_threads(1)
     return open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS.get(request.param))
-
-
-class Counted:
-    """A model that notes the size [rows, tokens] of every forward pass."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.device, self.config = model, model.device, model.config
-        self.calls: list[tuple[int, ...]] = []
-
-    def __call__(self, **options: Any) -> Any:
-        self.calls.append(tuple(options["input_ids"].shape))
-        return self.model(**options)
 
 
 def rows(guesses: Sequence[Sequence[int]] = ((),) * len(LENGTHS)) -> list[Row]:

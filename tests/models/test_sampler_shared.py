@@ -12,7 +12,7 @@ import transformers
 
 from memagent.core import Sampling
 from memagent.models.sampler import Row, sample
-from tests.models.tiny import SHAPE, open_tiny_model
+from tests.models.tiny import SHAPE, Counted, open_tiny_model
 
 CONFIGS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**SHAPE),
@@ -40,18 +40,6 @@ def rows(given: Sequence[Sequence[int]], *, temperature: float = 1.0, tokens: Se
         )
         for number, prompt in enumerate(given)
     ]
-
-
-class Counted:
-    """A model that notes the size [rows, tokens] of every forward pass."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.device
-        self.calls: list[tuple[int, int]] = []
-
-    def __call__(self, **options: Any) -> Any:
-        self.calls.append(tuple(options["input_ids"].shape))
-        return self.model(**options)
 
 
 def generate(model: Any, batch: list[Row], stop_ids: frozenset[int] = frozenset()) -> list[Row]:

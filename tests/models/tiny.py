@@ -54,6 +54,18 @@ def open_tiny_model(folder: Path, config: Any = None) -> Any:
     return made
 
 
+class Counted:
+    """A model that notes the size [rows, tokens] of every forward pass."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.device, self.config = model, model.device, model.config
+        self.calls: list[tuple[int, ...]] = []
+
+    def __call__(self, **options: Any) -> Any:
+        self.calls.append(tuple(options["input_ids"].shape))
+        return self.model(**options)
+
+
 def write_tokenizer(folder: Path) -> int:
     """Writes tokenizer.json and tokenizer_config.json: byte-level BPE, Llama-3 splitting. Returns the vocabulary size."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
