@@ -34,8 +34,8 @@ class Row:
     random: torch.Generator | None = None
 
     def start(self) -> None:
-        """Gives a row that is sampled its own random stream, once."""
-        if self.sampling.temperature > 0 and self.random is None:
+        """Gives a row that is sampled its own random stream."""
+        if self.sampling.temperature > 0:
             self.random = torch.Generator()
             if self.sampling.seed is None:
                 self.random.seed()
