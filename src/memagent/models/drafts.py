@@ -35,47 +35,42 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
     A row whose reply ends with its draft, or in it, is done; `sample` goes on with the others. Of a draft that is too long
     for the logits of one pass, as much is looked at as fits. Equal prompts with equal drafts are computed once.
     """
-    vocabulary: int = model.config.get_text_config().vocab_size
-    for part in _parts(rows, _LOGITS // vocabulary):
-        places: dict[tuple[tuple[int, ...], int], int] = {}
-        drafts = [row.draft[: _LOGITS // vocabulary - 1] for row in part]
-        which = [
-            places.setdefault(((*row.prompt, *draft), len(draft)), len(places))
-            for row, draft in zip(part, drafts, strict=True)
-        ]
+    for part in _parts(rows, _LOGITS // model.config.get_text_config().vocab_size):
+        places: dict[tuple[tuple[int, ...], int], int] = {}  # by the ids and how many of them are draft
+        which = [places.setdefault(((*row.prompt, *draft), len(draft)), len(places)) for row, draft in part]
         ids_BT, mask_BT = left_pad([ids for ids, _ in places], pad_id, model.device)
-        output = model(
+        logits_BDV = model(
             input_ids=ids_BT,
             attention_mask=mask_BT if bool((mask_BT == 0).any()) else None,
             position_ids=(mask_BT.cumsum(1) - 1).clamp(min=0),
             use_cache=False,
-            logits_to_keep=1 + max(map(len, drafts)),
-        )
-        likeliest_BD = output.logits.argmax(-1).tolist()
-        for row, draft, place in zip(part, drafts, which, strict=True):
-            agreed = 1 + _agreeing(likeliest_BD[place][-1 - len(draft) :], draft)
-            logits_DV = output.logits[place, -1 - len(draft) :][:agreed].float()
-            token_D, logprob_D = choose(logits_DV, [row] * agreed)
+            logits_to_keep=1 + max(len(draft) for _, draft in part),
+        ).logits
+        likeliest_BD = logits_BDV.argmax(-1).tolist()
+        for (row, draft), place in zip(part, which, strict=True):
+            first = -1 - len(draft)
+            agreed = 1 + _agreeing(likeliest_BD[place][first:], draft)
+            token_D, logprob_D = choose(logits_BDV[place, first:][:agreed].float(), [row] * agreed)
             for token, logprob in zip(token_D.tolist(), logprob_D.tolist(), strict=True):
                 row.take(token, logprob, stop_ids)
 
 
 def _agreeing(tokens: Sequence[int], draft: Sequence[int]) -> int:
-    """How many tokens of a draft are those that follow each other."""
+    """With how many of its draft's first tokens a row agrees."""
     differing = (place for place, (token, expected) in enumerate(zip(tokens, draft, strict=False)) if token != expected)
     return next(differing, len(draft))
 
 
-def _parts(rows: Sequence[Row], most: int) -> Iterator[list[Row]]:
-    """Rows in parts that have at most so many places, each row with as many as the longest of its part."""
-    part: list[Row] = []
+def _parts(rows: Sequence[Row], most: int) -> Iterator[list[tuple[Row, Sequence[int]]]]:
+    """Rows with what is checked of their drafts, in parts of at most so many places: rows × the longest, and one."""
+    part: list[tuple[Row, Sequence[int]]] = []
     width = 0
     for row in rows:
-        length = 1 + len(row.draft)
-        if part and (len(part) + 1) * max(width, length) > most:
+        draft = row.draft[: most - 1]
+        if part and (len(part) + 1) * max(width, 1 + len(draft)) > most:
             yield part
             part, width = [], 0
-        part.append(row)
-        width = max(width, length)
+        part.append((row, draft))
+        width = max(width, 1 + len(draft))
     if part:
         yield part
