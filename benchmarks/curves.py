@@ -19,6 +19,9 @@ def main() -> None:
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN")
     parser.add_argument("--after", type=int, default=0, help="leave out the batches up to this one")
     given = parser.parse_args()
+    for run in given.runs:
+        if not (run / "metrics.jsonl").is_file():
+            parser.error(f"{run} is no training run: it has no metrics.jsonl")
     first, other = map(train, given.runs)
     batches = sorted(step for step in first.keys() & other.keys() if step > given.after)
     if len(batches) < 2:

@@ -49,6 +49,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    if min(arguments.readings) < 1:
+        parser.error(f"--readings {min(arguments.readings)}: at least 1")
     import torch
 
     torch.set_num_threads(arguments.threads)

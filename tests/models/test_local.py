@@ -136,9 +136,15 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
     (folder / "memagent.toml").write_text('profile = "compact"\nwindow = 300\n[budgets]\nchunk = 100\n')
     opened = open_model(str(folder))
     assert (opened.defaults.profile, opened.engine.window, opened.defaults.budgets.chunk) == ("compact", 300, 100)
-    for text, key in (("colour = 1", "colour"), ("[budgets]\nmemmory = 1", r"budgets\.memmory")):
+    for text, problem in (
+        ("colour = 1", "there is no colour; there are profile, "),
+        ("[budgets]\nmemmory = 1", r"there is no budgets\.memmory; there are question, .*memory"),
+        ("drafts = 3", "drafts: .* boolean.*, not 3$"),
+        ('[budgets]\nchunk = "x"', r"budgets\.chunk: .* integer.*, not 'x'$"),
+        ("drafts true", "cannot be read: .*line 1"),
+    ):
         (folder / "memagent.toml").write_text(text)
-        with pytest.raises(ConfigError, match=rf"(?s)memagent\.toml.*{key}"):
+        with pytest.raises(ConfigError, match=rf"memagent\.toml: {problem}"):
             open_model(str(folder))
 
 

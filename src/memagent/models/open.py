@@ -131,8 +131,15 @@ def read_defaults(folder: Path) -> Defaults:
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return Defaults.model_validate(values)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise ConfigError(f"{path} cannot be used: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = [str(part) for part in first["loc"]]
+        if first["type"] == "extra_forbidden":
+            known = BudgetDefaults.model_fields if len(place) > 1 else Defaults.model_fields
+            raise ConfigError(f"{path}: there is no {'.'.join(place)}; there are {', '.join(known)}") from error
+        raise ConfigError(f"{path}: {'.'.join(place)}: {first['msg']}, not {first['input']!r}") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
 
 
 def _open_served(
