@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from tests.models.tiny import SHAPE, Counted, make_tiny_model, open_tiny_model
 CONFIGS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**SHAPE),
     "sliding": transformers.MistralConfig(**SHAPE, sliding_window=16),
+    "learned positions": transformers.GPT2Config(
+        vocab_size=300, n_positions=512, n_embd=64, n_layer=2, n_head=4, initializer_range=0.15
+    ),
 }
 LENGTHS = (40, 25, 3, 130, 40)
 
@@ -156,8 +160,21 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
     assert_equal(generate(model, rows(guesses), stop), plain)
 
 
-def test_models_whose_positions_depend_on_the_length_take_none(model: Any) -> None:
-    assert takes_drafts(model.config)
+@given(lengths=st.lists(st.integers(1, 20), max_size=12), most=st.integers(2, 60))
+def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most: int) -> None:
+    batch = [Row(prompt=[7], max_tokens=30, sampling=Sampling(), draft=[9] * length) for length in lengths]
+    parts = list(drafts._parts(batch, most))
+    assert [row for part in parts for row, _ in part] == batch
+    assert all(list(draft) == [9] * min(len(row.draft), most - 1) for part in parts for row, draft in part)
+    places = [len(part) * max(1 + len(draft) for _, draft in part) for part in parts]
+    assert all(count <= most for count in places)
+    for part, (following, *_) in pairwise(parts):  # no part ends early
+        joined = [*part, following]
+        assert len(joined) * max(1 + len(draft) for _, draft in joined) > most
+
+
+def test_models_whose_positions_depend_on_the_length_take_none() -> None:
+    assert all(takes_drafts(config) for config in CONFIGS.values())
     long = {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8, "factor": 2.0}
     scaled = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     for parameters in (long, scaled):
