@@ -179,6 +179,9 @@ def test_models_whose_positions_depend_on_the_length_take_none() -> None:
     scaled = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     for parameters in (long, scaled):
         assert not takes_drafts(transformers.LlamaConfig(**SHAPE, rope_parameters=parameters))
+    for parameters, taken in ((long, False), ({"rope_type": "default", "rope_theta": 1e4}, True)):
+        mixed = transformers.Gemma3TextConfig(**SHAPE, rope_parameters={"full_attention": parameters})
+        assert takes_drafts(mixed) == taken  # one of the kinds of layer is enough
 
 
 @pytest.fixture(scope="module")
