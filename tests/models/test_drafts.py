@@ -194,12 +194,12 @@ def turn(text: str, draft: str = "", *, temperature: float = 0.0, max_tokens: in
     return Turn(kind="update", number=0, user=text, max_tokens=max_tokens, sampling=sampling, draft=draft)
 
 
-def calls(engine: LocalEngine, turns: Sequence[Turn]) -> tuple[list[Any], int]:
-    """What the engine gives, and how many passes it took."""
+def calls(engine: LocalEngine, turns: Sequence[Turn]) -> tuple[list[Any], list[tuple[int, ...]]]:
+    """What the engine gives, and the passes it took."""
     model, counted = engine.model, Counted(engine.model)
     engine.model = counted
     try:
-        return engine.generate(turns), len(counted.calls)
+        return engine.generate(turns), counted.calls
     finally:
         engine.model = model
 
@@ -213,7 +213,14 @@ def test_an_engine_checks_the_draft_of_a_turn(engine: LocalEngine) -> None:
     [plain], long = calls(engine, [turn("a house")])
     [drafted], short = calls(engine, [turn("a house", plain.text)])
     assert (drafted.token_ids, drafted.text, drafted.finish) == (plain.token_ids, plain.text, plain.finish)
-    assert short < long == len(plain.token_ids)
+    assert len(short) < len(long) == len(plain.token_ids)
+
+
+def test_a_draft_is_checked_up_to_the_budget_of_the_reply(engine: LocalEngine) -> None:
+    [plain] = engine.generate([turn("a house", max_tokens=5)])
+    [drafted], passes = calls(engine, [turn("a house", "a draft that is longer than it. " * 9, max_tokens=5)])
+    assert passes[0] == (1, plain.prompt_tokens + 4)
+    assert drafted.token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("at_once", [1, 1 << 15])
@@ -240,7 +247,7 @@ def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> 
     how: dict[str, Any] = {"sampled": {"temperature": 1.0}, "one token": {"max_tokens": 1}}.get(off, {})
     [plain], _ = calls(engine, [turn("a house", **how)])
     _, passes = calls(engine, [turn("a house", plain.text, **how)])
-    assert passes == len(plain.token_ids)
+    assert len(passes) == len(plain.token_ids)
 
 
 def test_a_draft_for_which_there_is_no_memory_is_left_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
