@@ -127,7 +127,8 @@ def test_a_brief_reading_comes_to_the_same_memory(name: str, options: dict[str, 
         state = State()
         for turn in turns:
             asked = next_turn(plan, state)
-            assert asked is not None and asked.user == turn.prompt
+            assert asked is not None
+            assert asked.user == turn.prompt
             reply = "".join(text for text, _ in turn.reply)
             assert (reply == NO_CHANGE) == (turn.what in ("wait", "keep"))
             state = advance(plan, state, Completion(text=reply, finish="stop", prompt_tokens=1, completion_tokens=1))
