@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,21 +44,6 @@ def test_quiet_is_the_share_of_turns_without_change_that_are_trained_on(source: 
     assert changing(replies(source, quiet=0.0)) == 1
     assert changing(replies(source, quiet=1.0)) < 0.3
     assert changing(replies(source, quiet=1.0)) < changing(replies(source, quiet=0.3)) < 1
-
-
-def test_brief_rows_write_a_memory_only_where_it_changes(source: Source) -> None:
-    brief = replace(source, brief=True)
-    rows = replies(brief)
-    recipe = Recipe(tokens=(300, 300), asked=(1, 3), answer=0.0)
-    for number in range(60):
-        row = exercise_row(brief, generator(1, "brief", number), recipe, 300)
-        start = row.start
-        rows.append((source.tokenizer.decode(list(row.ids[:start])), source.tokenizer.decode(list(row.ids[start:-1]))))
-    for prompt, reply in rows:
-        memory = prompt.split("Memory: ", 1)[1].split("\nText:", 1)[0]
-        assert memory == "nothing yet" or memory.count("not yet") <= memory.count("\n")  # a written memory holds a value
-        assert reply == "no change" or (reply.startswith("- ") and reply != memory)
-    assert len({reply == "no change" for _, reply in rows}) == 2
 
 
 def test_a_batch_holds_updates_or_answers(source: Source) -> None:

@@ -6,9 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from memagent.core import Budgets, Completion
 from memagent.core.chunking import chunk
-from memagent.core.reading import State, advance, next_turn, plan_reading
 from memagent.errors import TrainingError
 from memagent.models.open import EMBEDDED
 from memagent.models.tokenizers import FileTokenizer
@@ -20,16 +18,7 @@ from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
-from memagent.training.ideal import (
-    NO_CHANGE,
-    Chain,
-    Slots,
-    Variables,
-    answer_pieces,
-    first_notes,
-    memory_pieces,
-    memory_text,
-)
+from memagent.training.ideal import Chain, Slots, Variables, answer_pieces, first_notes, memory_pieces, memory_text
 from memagent.training.readings import draw_sample, right_turns
 from memagent.training.tokenizer import load_tokenizer
 
@@ -111,31 +100,6 @@ def test_a_perfect_reading_of_every_task_scores_one(name: str, options: dict[str
             memory = "".join(text for text, _ in before.reply)
             assert f"Memory: {memory}\n" in after.prompt
             assert TOKENIZER.count(memory) <= 128
-
-
-@pytest.mark.parametrize(("name", "options"), TASKS)
-def test_a_brief_reading_comes_to_the_same_memory(name: str, options: dict[str, object]) -> None:
-    """Its replies, taken by the protocol, make the prompts that follow; only its turns that change something write."""
-    profile = load_profile("compact")
-    for index in range(4):
-        sample = find(name).sample(MATERIALS, Request(tokens=2048, seed=index, index=index), find(name).options(options))
-        turns = right_turns(profile, TOKENIZER, sample, 400, brief=True)
-        plan = plan_reading(
-            sample.document, sample.question, tokenizer=TOKENIZER, profile=profile,
-            budgets=Budgets(question=200, chunk=400, memory=200, answer=200),
-        )  # fmt: skip
-        state = State()
-        for turn in turns:
-            asked = next_turn(plan, state)
-            assert asked is not None
-            assert asked.user == turn.prompt
-            reply = "".join(text for text, _ in turn.reply)
-            assert (reply == NO_CHANGE) == (turn.what in ("wait", "keep"))
-            state = advance(plan, state, Completion(text=reply, finish="stop", prompt_tokens=1, completion_tokens=1))
-        told = right_turns(profile, TOKENIZER, sample, 400)
-        assert state.answer == "".join(text for text, _ in told[-1].reply).strip()
-        if any(turn.what == "find" for turn in turns):
-            assert turns[-1].prompt == told[-1].prompt
 
 
 def test_turns_say_what_they_do() -> None:

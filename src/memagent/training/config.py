@@ -134,8 +134,7 @@ class RunConfig(Part):
 
 class SftConfig(RunConfig):
     """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `pieced`: share of the
-    words of keys and values that are made of the tokenizer's pieces. `brief`: a turn that changes nothing is answered with
-    "no change" (rules "careful"), not with the memory once more."""
+    words of keys and values that are made of the tokenizer's pieces."""
 
     start: str | None = None
     tokenizer: Path | None = None
@@ -143,7 +142,6 @@ class SftConfig(RunConfig):
     validation_books: list[Path] = Field(min_length=1)
     profile: str
     pieced: float = Field(0.0, ge=0, lt=1)
-    brief: bool = False
     log_every: Positive = 20
     validate_every: Positive = 500
     validation_batches: Positive = 2

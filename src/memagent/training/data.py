@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from memagent.tasks.task import Materials
 from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
-from memagent.training.ideal import Piece, answer_pieces, memory_pieces, update_pieces, visible
+from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.updates import Recipe, answer_prompt, draw_exercise, near_word, plant_all, prompt_parts
@@ -35,7 +35,7 @@ _BESIDE = 90
 class Source:
     """What rows are made from: book text and words (in `materials`), the wording of prompts, the model's chat form.
 
-    `tokenizer` is the raw one of `materials.tokenizer`; `stop` ends a reply, `pad` fills a batch; `brief`: see SftConfig.
+    `tokenizer` is the raw one of `materials.tokenizer`; `stop` ends a reply, `pad` fills a batch.
     """
 
     materials: Materials
@@ -44,7 +44,6 @@ class Source:
     chat: ChatFormat
     stop: int
     pad: int
-    brief: bool = False
 
     def prompt(self, text: str) -> list[int]:
         """The token ids of a prompt, up to where the reply begins."""
@@ -84,8 +83,6 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
         begin, *_, reply = source.prompt("x")
         return make_row([begin, *noise, reply], noise, [KINDS.index("value")] * len(noise), source.stop)
     exercise, facts = draw_exercise(rng, recipe, source.materials.words)
-    if source.brief and not any(values for _, values in exercise.notes.lines):
-        exercise = replace(exercise, first=True)  # nothing has been written yet
     if rng.random() < recipe.answer:
         return source.row(source.prompt(answer_prompt(source.profile, exercise)), answer_pieces(exercise.notes))
     head, tail = prompt_parts(source.profile, exercise)
@@ -95,8 +92,7 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
     text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN), word)
     start, end = cut(source.tokenizer, rng, text, room)
     notes = exercise.notes.after(visible(planted, text, start, end))
-    pieces = update_pieces(exercise.notes, notes, source.brief)
-    return source.row(source.prompt(head + text[start:end] + tail), pieces)
+    return source.row(source.prompt(head + text[start:end] + tail), memory_pieces(notes))
 
 
 def cut(tokenizer: Tokenizer, rng: random.Random, text: str, tokens: int) -> tuple[int, int]:
@@ -167,20 +163,13 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     while len(rows) < count:
         tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
         sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
-        turns = right_turns(source.profile, source.materials.tokenizer, sample, size, brief=source.brief)
+        turns = right_turns(source.profile, source.materials.tokenizer, sample, size)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]
     return rows[:count]
 
 
 def open_source(
-    tokenizer: Any,
-    books: Sequence[Path],
-    profile: Profile,
-    split: Split,
-    *,
-    pieced: float = 0.0,
-    seed: int = 0,
-    brief: bool = False,
+    tokenizer: Any, books: Sequence[Path], profile: Profile, split: Split, pieced: float = 0.0, seed: int = 0
 ) -> Source:
     """Loads the books and the words of `split`, for a tokenizer of transformers. `pieced`: the share of words made of its
     pieces, drawn with `seed`."""
@@ -188,5 +177,4 @@ def open_source(
     if pieced:
         words = pieced_words(raw, words, pieced, generator(seed, "pieced", 0))
     materials = Materials(tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books), words=words)
-    stop, pad = tokenizer.eos_token_id, tokenizer.pad_token_id or 0
-    return Source(materials, profile, raw, ChatFormat(tokenizer), stop, pad, brief)
+    return Source(materials, profile, raw, ChatFormat(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id or 0)

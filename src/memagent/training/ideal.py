@@ -18,7 +18,7 @@ from memagent.errors import TrainingError
 from memagent.tasks import multihop, needle, tracking, updates
 from memagent.tasks.samples import Fact, Sample
 
-NOT_YET, NOT_FOUND, NO_CHANGE = "not yet", "not found", "no change"
+NOT_YET, NOT_FOUND = "not yet", "not found"
 Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
 Line: TypeAlias = tuple[str, tuple[str, ...]]  # a key and its values
 
@@ -147,11 +147,6 @@ def memory_pieces(notes: Notes) -> list[Piece]:
         pieces += [("\n-" if number else "-", "format"), (" " + key, "key"), (":", "format")]
         pieces += _listed(values or (NOT_YET,))
     return pieces
-
-
-def update_pieces(before: Notes, after: Notes, brief: bool) -> list[Piece]:
-    """The reply of a turn as pieces: the memory after it, or, if `brief`, that it is the one before it."""
-    return [(NO_CHANGE, "value")] if brief and after == before else memory_pieces(after)
 
 
 def answer_pieces(notes: Notes) -> list[Piece]:

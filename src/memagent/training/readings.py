@@ -21,7 +21,7 @@ from memagent.tasks.catalog import find
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.training.fields import Part, Range, Share
-from memagent.training.ideal import Piece, answer_pieces, first_notes, update_pieces, visible
+from memagent.training.ideal import Piece, answer_pieces, first_notes, memory_pieces, visible
 from memagent.training.updates import Exercise, answer_prompt, prompt_parts
 
 _TRIES = 8
@@ -74,22 +74,16 @@ def draw_sample(rng: random.Random, name: str, options: Mapping[str, Any], mater
                 raise
 
 
-def right_turns(
-    profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int, *, brief: bool = False
-) -> list[RightTurn]:
-    """All turns of a reading in which every reply is right; `brief`: turns that change nothing say so. Raises TrainingError
-    for a task nobody knows how to read."""
+def right_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:
+    """All turns of a reading in which every reply is right. Raises TrainingError for a task nobody knows how to read."""
     document, notes = str(sample.document), first_notes(sample)
     turns: list[RightTurn] = []
-    first = True  # nothing has been written yet
     for place in chunk(sample.document, tokenizer, chunk_tokens):
-        head, tail = prompt_parts(profile, Exercise(question=sample.question, notes=notes, first=first))
+        head, tail = prompt_parts(profile, Exercise(question=sample.question, notes=notes, first=not turns))
         before, notes = notes, notes.after(visible(sample.facts, document, place.start, place.end))
         what: What = "find" if notes != before else "keep" if any(values for _, values in notes.lines) else "wait"
-        reply = update_pieces(before, notes, brief)
-        turns.append(RightTurn(what, head + document[place.start : place.end] + tail, reply))
-        first = first and brief and notes == before
-    prompt = answer_prompt(profile, Exercise(question=sample.question, notes=notes, first=first))
+        turns.append(RightTurn(what, head + document[place.start : place.end] + tail, memory_pieces(notes)))
+    prompt = answer_prompt(profile, Exercise(question=sample.question, notes=notes, first=False))
     right = SCORERS["all_required"](", ".join(notes.answer), sample.answers, sample.mode) == 1
     last: What = "answer" if right else "lost"
     return [*turns, RightTurn(last, prompt, answer_pieces(notes))]

@@ -43,10 +43,8 @@ class Trainer:
         plan = config.schedule
         self.policy = Policy(start, config.policy)
         profile, tokenizer = load_profile(config.profile), self.policy.tokenizer
-        self.source = open_source(
-            tokenizer, config.books, profile, "train", pieced=config.pieced, seed=config.seed, brief=config.brief
-        )
-        self.held_out = open_source(tokenizer, config.validation_books, profile, "eval", brief=config.brief)
+        self.source = open_source(tokenizer, config.books, profile, "train", config.pieced, config.seed)
+        self.held_out = open_source(tokenizer, config.validation_books, profile, "eval")
         self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
         self.average = Average(self.policy.parameters(), plan.average)
         self.optimizer = Optimizers(self.policy.causal, plan)
