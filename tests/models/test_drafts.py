@@ -1,9 +1,10 @@
-"""A draft never changes a reply: not its tokens, nor their log-probabilities, nor its end."""
+"""A draft never changes a reply: not its tokens, nor their log-probabilities, nor its end; unless lenience is shown to it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
-from memagent.errors import ContextTooLongError
+from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models import drafts
 from memagent.models.drafts import check_drafts, takes_drafts
 from memagent.models.local import LocalEngine
@@ -173,6 +174,59 @@ def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most
         assert len(joined) * max(1 + len(draft) for _, draft in joined) > most
 
 
+def lenient(model: Any, row: Row, lenience: float) -> tuple[list[int], list[float]]:
+    """What is to be taken of a row's draft: one pass for each token, one row at a time."""
+    ids, logprobs = [], []
+    for guess in [*row.draft, None]:
+        with torch.inference_mode():
+            logits_V = model(torch.tensor([[*row.prompt, *ids]])).logits[0, -1].float()
+        logprobs_V = torch.log_softmax(logits_V, -1)
+        best = int(logprobs_V.argmax())
+        stands = guess is not None and bool(guess == best or logprobs_V[guess].exp() > lenience * logprobs_V[best].exp())
+        ids.append(guess if stands and guess is not None else best)
+        logprobs.append(float(logprobs_V[ids[-1]]))
+        if not stands:
+            break
+    return ids, logprobs
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_token_of_a_draft_stands_if_it_is_likely_enough(model: Any, data: st.DataObject) -> None:
+    plain = generate(model, rows(), frozenset())
+    ranks = st.lists(st.sampled_from([0, 0, 0, 1, 2, 5]), max_size=6)
+    guesses = [ranked(model, row.prompt, data.draw(ranks)) for row in plain]
+    lenience = data.draw(st.floats(1e-4, 1))
+    batch = [row for row in rows(guesses) if row.draft]
+    if not batch:
+        return
+    check_drafts(model, batch, stop_ids=frozenset(), pad_id=0, lenience=lenience)
+    for row in batch:
+        ids, logprobs = lenient(model, row, lenience)
+        assert row.ids == ids
+        assert row.logprobs == pytest.approx(logprobs, abs=1e-4)
+
+
+def ranked(model: Any, prompt: Sequence[int], ranks: Sequence[int]) -> list[int]:
+    """A draft whose every token is the likeliest one (rank 0), the one after it (1), … where it stands."""
+    ids: list[int] = []
+    for rank in ranks:
+        with torch.inference_mode():
+            logits_V = model(torch.tensor([[*prompt, *ids]])).logits[0, -1]
+        ids.append(int(logits_V.topk(rank + 1).indices[rank]))
+    return ids
+
+
+def test_the_end_of_a_draft_is_a_token_like_any_other(model: Any) -> None:
+    [row, *_] = rows()
+    second = ranked(model, row.prompt, [0, 1])
+    for lenience, ends in ((1e-6, True), (1.0, False)):
+        row = replace(rows()[0], draft=second)
+        check_drafts(model, [row], stop_ids=frozenset(second[1:]), pad_id=0, lenience=lenience)
+        assert (row.finish == "stop") == ends
+        assert (row.ids == second) == ends
+
+
 def test_models_whose_positions_depend_on_the_length_take_none() -> None:
     assert all(takes_drafts(config) for config in CONFIGS.values())
     long = {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8, "factor": 2.0}
@@ -265,6 +319,37 @@ def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> 
     ids = engine._chat.encode_reply("<|end|><|reply|>")
     assert min(ids) > 3
     assert engine._hf_tokenizer.decode(ids) == "<|end|><|reply|>"
+
+
+def test_an_engine_is_as_lenient_as_its_model_says(tmp_path: Any) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    (folder / "memagent.toml").write_text("drafts = true")
+    strict = open_model(str(folder)).engine
+    (folder / "memagent.toml").write_text("drafts = true\nlenience = 1e-30")
+    lenient = open_model(str(folder)).engine
+    assert lenient.identity == f"{strict.identity}:lenience-1e-30"  # its replies are others: journals keep them apart
+    [plain] = strict.generate([turn("a house")])  # type: ignore[attr-defined]
+    guess = "something else"
+    assert plain.text != guess
+    [kept] = lenient.generate([turn("a house", guess)])  # type: ignore[attr-defined]
+    assert (kept.text, kept.finish) == (guess, "stop")
+    [drawn] = lenient.generate([turn("a house", guess, temperature=1.0)])  # type: ignore[attr-defined]
+    assert drawn.text != guess
+
+
+def test_lenience_without_drafts_is_nothing(tmp_path: Any) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    plain = open_model(str(folder)).engine
+    (folder / "memagent.toml").write_text("lenience = 0.1")
+    assert open_model(str(folder)).engine.identity == plain.identity
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "nan", '"much"'])
+def test_a_lenience_that_is_none_is_refused(tmp_path: Any, value: str) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    (folder / "memagent.toml").write_text(f"drafts = true\nlenience = {value}")
+    with pytest.raises(ConfigError, match=r"memagent\.toml: lenience: "):
+        open_model(str(folder))
 
 
 def test_a_model_folder_says_whether_its_turns_are_drafted(tmp_path: Any) -> None:

@@ -1,19 +1,21 @@
 """Replies that are guessed and then checked in one pass: of a model whose turns mostly leave the memory as it is.
 
-This is speculative decoding (arXiv 2211.17192) with the memory as the draft, for greedy rows: nothing is accepted that
-would not have been generated, up to rounding.
+This is speculative decoding (arXiv 2211.17192) with the memory as the draft, for greedy rows. With a lenience of 1 nothing
+is accepted that would not have been generated, up to rounding; below it (appendix A.5 there) a draft's token stands as long as
+its probability is more than that share of the likeliest one's: a memory is overwritten only by a model that is sure of it.
 
 Shapes: B prompts, T tokens of prompt and draft (left-padded), D places of a draft and the one after it, V vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from memagent.models.sampler import Row, choose, left_pad
+from memagent.models.sampler import Row, left_pad
 
 # Logits of one pass: 256 MB in bfloat16.
 _LOGITS = 1 << 27
@@ -29,11 +31,12 @@ def takes_drafts(config: Any) -> bool:
 
 
 @torch.inference_mode()
-def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
+def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int, lenience: float = 1.0) -> None:
     """Gives each row the tokens it would have generated, up to the first that its draft does not have, in place.
 
     A row whose reply ends with its draft, or in it, is done; `sample` goes on with the others. Of a draft that is too long
-    for the logits of one pass, as much is looked at as fits. Equal prompts with equal drafts are computed once.
+    for the logits of one pass, as much is looked at as fits. Equal prompts with equal drafts are computed once. `lenience`
+    is above 0 and at most 1.
     """
     for part in _parts(rows, _LOGITS // model.config.get_text_config().vocab_size):
         places: dict[tuple[tuple[int, ...], int], int] = {}  # by the ids and how many of them are draft
@@ -46,19 +49,21 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
             use_cache=False,
             logits_to_keep=1 + max(len(draft) for _, draft in part),
         ).logits
-        likeliest_BD = logits_BDV.argmax(-1).tolist()
         for (row, draft), place in zip(part, which, strict=True):
-            first = -1 - len(draft)
-            agreed = 1 + _agreeing(likeliest_BD[place][first:], draft)
-            token_D, logprob_D = choose(logits_BDV[place, first:][:agreed].float(), [row] * agreed)
-            for token, logprob in zip(token_D.tolist(), logprob_D.tolist(), strict=True):
+            for token, logprob in _accepted(logits_BDV[place, -1 - len(draft) :].float(), draft, lenience):
                 row.take(token, logprob, stop_ids)
 
 
-def _agreeing(tokens: Sequence[int], draft: Sequence[int]) -> int:
-    """With how many of its draft's first tokens a row agrees."""
-    differing = (place for place, (token, expected) in enumerate(zip(tokens, draft, strict=False)) if token != expected)
-    return next(differing, len(draft))
+def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], lenience: float) -> Iterator[tuple[int, float]]:
+    """The draft's tokens that stand, each with its log-probability, and the likeliest one at the first place after them."""
+    logprobs_DV = torch.log_softmax(logits_DV, dim=-1)
+    best_D, token_D = logprobs_DV.max(dim=-1)
+    draft_D = torch.tensor(draft, device=logits_DV.device)
+    own_D = logprobs_DV[:-1].gather(1, draft_D[:, None])[:, 0]
+    stands_D = (draft_D == token_D[:-1]) | (own_D - best_D[:-1] > math.log(lenience))
+    standing = int(stands_D.cumprod(0).sum())
+    yield from zip(draft[:standing], own_D[:standing].tolist(), strict=True)
+    yield int(token_D[standing]), float(best_D[standing])
 
 
 def _parts(rows: Sequence[Row], most: int) -> Iterator[list[tuple[Row, Sequence[int]]]]:

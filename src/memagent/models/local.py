@@ -42,8 +42,9 @@ class LocalEngine:
     and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
     a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
     ids to completions (training needs them; a long reading should not keep them). `drafts`: look first, in one pass,
-    whether a greedy turn leaves the memory as it is; it pays if most do (docs/decisions/0016). Raises ModelError if the
-    folder is not a model that can be opened.
+    whether a greedy turn leaves the memory as it is; it pays if most do (docs/decisions/0016). `lenience`, with drafts: how
+    unlikely a token of that memory may be and still stand, as a share of the likeliest one's probability
+    (docs/decisions/0017). Raises ModelError if the folder is not a model that can be opened.
     """
 
     def __init__(
@@ -56,12 +57,16 @@ class LocalEngine:
         record_prompts: bool = False,
         name: str | None = None,
         drafts: bool = False,
+        lenience: float = 1.0,
     ) -> None:
         folder = Path(folder)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer, model = _load(folder, device, dtype)
-        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts, drafts)
+        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
+        self._drafts, self._lenience = drafts and takes_drafts(model.config), lenience
+        if self._drafts and lenience < 1:
+            self.identity += f":lenience-{lenience}"
 
     @classmethod
     def hosting(
@@ -80,7 +85,7 @@ class LocalEngine:
         fingerprint of a folder; give a new one when the weights change.
         """
         engine = cls.__new__(cls)
-        engine._host(model, tokenizer, name, version, batch_tokens, record_prompts, drafts=False)
+        engine._host(model, tokenizer, name, version, batch_tokens, record_prompts)
         return engine
 
     def _host(
@@ -91,7 +96,6 @@ class LocalEngine:
         version: str,
         batch_tokens: int | None,
         record_prompts: bool,
-        drafts: bool,
     ) -> None:
         self.model, self._hf_tokenizer = model, tokenizer
         self._chat = ChatFormat(tokenizer)
@@ -104,7 +108,7 @@ class LocalEngine:
         self._pad_id = self._hf_tokenizer.pad_token_id or 0
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
-        self._drafts = drafts and takes_drafts(model.config)
+        self._drafts, self._lenience = False, 1.0
         self._lock = Lock()
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
@@ -132,7 +136,7 @@ class LocalEngine:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
                 with suppress(torch.OutOfMemoryError):  # then all of it is generated
-                    check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
+                    check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id, lenience=self._lenience)
             for batch in self._batches([row for row in rows if not row.done]):
                 try:
                     sample(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
@@ -148,7 +152,10 @@ class LocalEngine:
     def _draft(self, turn: Turn) -> list[int]:
         if not self._drafts or turn.sampling.temperature > 0:
             return []
-        return self._chat.encode_reply(turn.draft)[: turn.max_tokens - 1]
+        draft = self._chat.encode_reply(turn.draft)
+        if draft and self._hf_tokenizer.eos_token_id in self._stop_ids:
+            draft.append(self._hf_tokenizer.eos_token_id)
+        return draft[: turn.max_tokens - 1]
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])

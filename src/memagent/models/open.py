@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
@@ -33,8 +33,9 @@ class Defaults(BaseModel):
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
     text it is shown (false for one that was only trained to update a memory and answer from it). memory_line: the form of
     every line of its memories, as in a profile. drafts: most turns leave the memory word for word as it was, so that
-    looking for that first pays (in process). tokens_per_second: document tokens read per second on the machine the file
-    names, for estimates.
+    looking for that first pays (in process). lenience: with drafts, the least share of the likeliest token's probability
+    that lets a token of the memory stand (1: it must be the likeliest). tokens_per_second: document tokens read per second
+    on the machine the file names, for estimates.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -43,6 +44,7 @@ class Defaults(BaseModel):
     direct: bool = True
     memory_line: str = ""
     drafts: bool = False
+    lenience: float = Field(default=1.0, gt=0, le=1)
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
@@ -88,7 +90,13 @@ def open_model(
     from memagent.models.local import LocalEngine
 
     defaults = read_defaults(folder)
-    engine = LocalEngine(folder, device=device, name=spec if spec == "embedded" else None, drafts=defaults.drafts)
+    engine = LocalEngine(
+        folder,
+        device=device,
+        name=spec if spec == "embedded" else None,
+        drafts=defaults.drafts,
+        lenience=defaults.lenience,
+    )
     return narrowed(engine, defaults, window)
 
 

@@ -20,7 +20,7 @@ from memagent.core.types import Finish, Sampling
 class Row:
     """One prompt and what was generated for it.
 
-    `draft` is a guess at the reply, without its stop token (see drafts.py). `logprobs` are natural logs under the model at
+    `draft` is a guess at the reply (see drafts.py). `logprobs` are natural logs under the model at
     the row's temperature (1 if it is greedy), before the nucleus is cut.
     """
 
