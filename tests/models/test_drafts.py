@@ -1,10 +1,9 @@
-"""A draft never changes a reply: not its tokens, nor their log-probabilities, nor its end; unless lenience is shown to it."""
+"""A draft changes no reply: not its tokens, their log-probabilities, nor its end. A lenient one does, only so far."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +15,9 @@ from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
 from memagent.errors import ConfigError, ContextTooLongError
-from memagent.models import drafts
-from memagent.models.drafts import check_drafts, takes_drafts
+from memagent.models import checking
+from memagent.models.checking import check_drafts, takes_drafts
+from memagent.models.drafts import Drafts
 from memagent.models.local import LocalEngine
 from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
@@ -140,7 +140,7 @@ def test_the_logits_of_many_drafts_are_computed_in_parts(
 ) -> None:
     plain = generate(model, rows(), stop)
     guesses = [(reply(row) + [5] * 11)[: row.max_tokens - 1] for row in plain]
-    monkeypatch.setattr(drafts, "_LOGITS", 2 * 12 * model.config.vocab_size)
+    monkeypatch.setattr(checking, "_LOGITS", 2 * 12 * model.config.vocab_size)
     counted = Counted(model)
     check_drafts(counted, rows(guesses), stop_ids=stop, pad_id=0)
     assert [size for size, _ in counted.calls] == [2, 2, 1]
@@ -152,7 +152,7 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
 ) -> None:
     plain = generate(model, rows(), stop)
     guesses = [reply(row) for row in plain]
-    monkeypatch.setattr(drafts, "_LOGITS", 4 * model.config.vocab_size)
+    monkeypatch.setattr(checking, "_LOGITS", 4 * model.config.vocab_size)
     checked = rows(guesses)
     counted = Counted(model)
     check_drafts(counted, [row for row in checked if row.draft], stop_ids=stop, pad_id=0)
@@ -164,7 +164,7 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
 @given(lengths=st.lists(st.integers(1, 20), max_size=12), most=st.integers(2, 60))
 def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most: int) -> None:
     batch = [Row(prompt=[7], max_tokens=30, sampling=Sampling(), draft=[9] * length) for length in lengths]
-    parts = list(drafts._parts(batch, most))
+    parts = list(checking._parts(batch, most))
     assert [row for part in parts for row, _ in part] == batch
     assert all(list(draft) == [9] * min(len(row.draft), most - 1) for part in parts for row, draft in part)
     places = [len(part) * max(1 + len(draft) for _, draft in part) for part in parts]
@@ -174,15 +174,15 @@ def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most
         assert len(joined) * max(1 + len(draft) for _, draft in joined) > most
 
 
-def lenient(model: Any, row: Row, lenience: float) -> tuple[list[int], list[float]]:
+def lenient(model: Any, row: Row) -> tuple[list[int], list[float]]:
     """What is to be taken of a row's draft: one pass for each token, one row at a time."""
     ids, logprobs = [], []
-    for guess in [*row.draft, None]:
+    for guess, share in [*zip(row.draft, row.shares, strict=True), (None, 1.0)]:
         with torch.inference_mode():
             logits_V = model(torch.tensor([[*row.prompt, *ids]])).logits[0, -1].float()
         logprobs_V = torch.log_softmax(logits_V, -1)
         best = int(logprobs_V.argmax())
-        stands = guess is not None and bool(guess == best or logprobs_V[guess].exp() > lenience * logprobs_V[best].exp())
+        stands = guess is not None and bool(guess == best or logprobs_V[guess].exp() > share * logprobs_V[best].exp())
         ids.append(guess if stands and guess is not None else best)
         logprobs.append(float(logprobs_V[ids[-1]]))
         if not stands:
@@ -196,13 +196,14 @@ def test_a_token_of_a_draft_stands_if_it_is_likely_enough(model: Any, data: st.D
     plain = generate(model, rows(), frozenset())
     ranks = st.lists(st.sampled_from([0, 0, 0, 1, 2, 5]), max_size=6)
     guesses = [ranked(model, row.prompt, data.draw(ranks)) for row in plain]
-    lenience = data.draw(st.floats(1e-4, 1))
     batch = [row for row in rows(guesses) if row.draft]
+    for row in batch:
+        row.shares = data.draw(st.lists(st.floats(1e-4, 1), min_size=len(row.draft), max_size=len(row.draft)))
     if not batch:
         return
-    check_drafts(model, batch, stop_ids=frozenset(), pad_id=0, lenience=lenience)
+    check_drafts(model, batch, stop_ids=frozenset(), pad_id=0)
     for row in batch:
-        ids, logprobs = lenient(model, row, lenience)
+        ids, logprobs = lenient(model, row)
         assert row.ids == ids
         assert row.logprobs == pytest.approx(logprobs, abs=1e-4)
 
@@ -217,14 +218,17 @@ def ranked(model: Any, prompt: Sequence[int], ranks: Sequence[int]) -> list[int]
     return ids
 
 
-def test_the_end_of_a_draft_is_a_token_like_any_other(model: Any) -> None:
-    [row, *_] = rows()
-    second = ranked(model, row.prompt, [0, 1])
-    for lenience, ends in ((1e-6, True), (1.0, False)):
-        row = replace(rows()[0], draft=second)
-        check_drafts(model, [row], stop_ids=frozenset(second[1:]), pad_id=0, lenience=lenience)
-        assert (row.finish == "stop") == ends
-        assert (row.ids == second) == ends
+def test_what_is_held_to_and_what_is_not() -> None:
+    memory = "- a: not yet\n- b: not yet ready\n- c: 12\n- d: not yet"
+    spans = [(at, at + 2) for at in range(0, len(memory), 2)]  # tokens of two characters
+    shares = Drafts(lenience=0.25, placeholder="not yet").shares(memory, spans)
+    free = "".join(memory[start:end] for (start, end), share in zip(spans, shares, strict=True) if share == 1)
+    held = "".join(memory[start:end] for (start, end), share in zip(spans, shares, strict=True) if share == 0.25)
+    assert free == " not yet" + " not yet"  # and the token that has its first character
+    assert held == "- a:\n- b: not yet ready\n- c: 12\n- d:"
+    assert set(Drafts(lenience=0.25).shares(memory, spans)) == {0.25}
+    assert set(Drafts(placeholder="not yet").shares(memory, spans)) == {1.0}
+    assert set(Drafts(lenience=0.25, placeholder="(.*)").shares(memory, spans)) == {0.25}  # it is text, not a pattern
 
 
 def test_models_whose_positions_depend_on_the_length_take_none() -> None:
@@ -260,7 +264,7 @@ def calls(engine: LocalEngine, turns: Sequence[Turn]) -> tuple[list[Any], list[t
 
 @pytest.fixture(scope="module")
 def engine(folder: Any) -> LocalEngine:
-    return LocalEngine(folder, dtype="float32", drafts=True)
+    return LocalEngine(folder, dtype="float32", drafts=Drafts())
 
 
 def test_an_engine_checks_the_draft_of_a_turn(engine: LocalEngine) -> None:
@@ -292,10 +296,10 @@ def test_turns_with_and_without_drafts_keep_their_places(
 
 
 @pytest.mark.parametrize(
-    ("off", "options"), [("asked", {"drafts": False}), ("sampled", {}), ("one token", {}), ("in training", {})]
+    ("off", "options"), [("asked", {"drafts": None}), ("sampled", {}), ("one token", {}), ("in training", {})]
 )
 def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> None:
-    engine = LocalEngine(folder, dtype="float32", **{"drafts": True, **options})
+    engine = LocalEngine(folder, dtype="float32", **{"drafts": Drafts(), **options})
     if off == "in training":
         engine = LocalEngine.hosting(engine.model, engine._hf_tokenizer, name="policy", version="0")
     how: dict[str, Any] = {"sampled": {"temperature": 1.0}, "one token": {"max_tokens": 1}}.get(off, {})
@@ -316,45 +320,58 @@ def test_a_draft_for_which_there_is_no_memory_is_left_out(engine: LocalEngine, m
 
 
 def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> None:
-    ids = engine._chat.encode_reply("<|end|><|reply|>")
+    text = "<|end|> é<|reply|>"
+    ids, spans = engine._chat.encode_reply(text)
     assert min(ids) > 3
-    assert engine._hf_tokenizer.decode(ids) == "<|end|><|reply|>"
+    assert engine._hf_tokenizer.decode(ids) == text
+    assert [spans[0][0], spans[-1][1]] == [0, len(text)]  # in characters
 
 
-def test_an_engine_is_as_lenient_as_its_model_says(tmp_path: Any) -> None:
+def lenient_engine(folder: Any, **drafts: Any) -> LocalEngine:
+    return LocalEngine(folder, dtype="float32", drafts=Drafts(lenience=1e-30, **drafts))
+
+
+def test_a_lenient_engine_holds_to_the_memory(folder: Any, engine: LocalEngine) -> None:
+    [plain] = engine.generate([turn("a house")])
+    guess = "- x: 12\n- y: not yet"
+    lenient = lenient_engine(folder)
+    [kept], passes = calls(lenient, [turn("a house", guess, max_tokens=24)])
+    assert (kept.text, kept.finish, len(passes)) == (guess, "stop", 1)  # and to its end
+    [found] = lenient_engine(folder, placeholder="not yet").generate([turn("a house", guess, max_tokens=24)])
+    assert found.text.startswith("- x: 12\n- y:")  # what is missing gives way
+    assert found.text != guess
+    [drawn] = lenient.generate([turn("a house", guess, temperature=1.0)])
+    assert drawn.text not in (guess, plain.text)
+
+
+def test_replies_of_a_lenient_engine_are_other_ones(folder: Any, engine: LocalEngine) -> None:
+    plain = LocalEngine(folder, dtype="float32")
+    assert engine.identity == plain.identity  # drafts alone change nothing: a journal goes on
+    identities = {lenient_engine(folder, placeholder=what).identity for what in ("", "not yet")}
+    assert len(identities | {engine.identity}) == 3
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("lenience = 0", "drafts.lenience: .*greater than 0, not 0"),
+        ("lenience = 1.5", "drafts.lenience: .*less than or equal to 1, not 1.5"),
+        ("lenience = nan", "drafts.lenience: .*not nan"),
+        ('lenience = "much"', "drafts.lenience: .*not 'much'"),
+        ("leniency = 0.5", "there is no drafts.leniency; there are lenience, placeholder"),
+    ],
+)
+def test_a_table_of_drafts_that_cannot_be_used(tmp_path: Any, table: str, message: str) -> None:
     folder = make_tiny_model(tmp_path / "model")
-    (folder / "memagent.toml").write_text("drafts = true")
-    strict = open_model(str(folder)).engine
-    (folder / "memagent.toml").write_text("drafts = true\nlenience = 1e-30")
-    lenient = open_model(str(folder)).engine
-    assert lenient.identity == f"{strict.identity}:lenience-1e-30"  # its replies are others: journals keep them apart
-    [plain] = strict.generate([turn("a house")])  # type: ignore[attr-defined]
-    guess = "something else"
-    assert plain.text != guess
-    [kept] = lenient.generate([turn("a house", guess)])  # type: ignore[attr-defined]
-    assert (kept.text, kept.finish) == (guess, "stop")
-    [drawn] = lenient.generate([turn("a house", guess, temperature=1.0)])  # type: ignore[attr-defined]
-    assert drawn.text != guess
-
-
-def test_lenience_without_drafts_is_nothing(tmp_path: Any) -> None:
-    folder = make_tiny_model(tmp_path / "model")
-    plain = open_model(str(folder)).engine
-    (folder / "memagent.toml").write_text("lenience = 0.1")
-    assert open_model(str(folder)).engine.identity == plain.identity
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "nan", '"much"'])
-def test_a_lenience_that_is_none_is_refused(tmp_path: Any, value: str) -> None:
-    folder = make_tiny_model(tmp_path / "model")
-    (folder / "memagent.toml").write_text(f"drafts = true\nlenience = {value}")
-    with pytest.raises(ConfigError, match=r"memagent\.toml: lenience: "):
+    (folder / "memagent.toml").write_text(f"[drafts]\n{table}")
+    with pytest.raises(ConfigError, match=rf"memagent\.toml: {message}"):
         open_model(str(folder))
 
 
 def test_a_model_folder_says_whether_its_turns_are_drafted(tmp_path: Any) -> None:
     folder = make_tiny_model(tmp_path / "model")
-    assert not open_model(str(folder)).engine._drafts  # type: ignore[attr-defined]
-    (folder / "memagent.toml").write_text("drafts = true")
-    assert open_model(str(folder)).engine._drafts  # type: ignore[attr-defined]
+    assert open_model(str(folder)).engine._drafts is None  # type: ignore[attr-defined]
+    for table, drafts in (("", Drafts()), ("lenience = 0.5", Drafts(lenience=0.5))):
+        (folder / "memagent.toml").write_text(f"[drafts]\n{table}")
+        assert open_model(str(folder)).engine._drafts == drafts  # type: ignore[attr-defined]
     assert open_model("embedded").engine._drafts  # type: ignore[attr-defined]

@@ -46,9 +46,11 @@ class ChatFormat:
             ids += self._ids(self._plain, content) + self._ids(self._raw, after)
         return ids
 
-    def encode_reply(self, text: str) -> list[int]:
-        """Token ids of a reply, as a model writes it that uses its tokenizer's own pieces; no token that ends it."""
-        return self._ids(self._plain, text)
+    def encode_reply(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids of a reply, as a model writes it that uses its tokenizer's own pieces, without one that ends it; and
+        the characters of each, from and up to."""
+        encoded = self._plain.encode(text, add_special_tokens=False)
+        return encoded.ids, encoded.offsets
 
     def _template(self, with_system: bool) -> list[str]:
         """The template's text before, between and after the message contents."""

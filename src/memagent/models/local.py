@@ -14,6 +14,7 @@ from typing import Any
 
 from memagent.core.types import Completion, Turn
 from memagent.errors import ContextTooLongError, MissingExtraError, ModelError
+from memagent.models.drafts import Drafts
 from memagent.models.native import configure
 from memagent.models.tokenizers import FileTokenizer
 
@@ -24,7 +25,7 @@ try:
 
     from memagent.models.attention import CAPABILITIES, use_row_attention
     from memagent.models.chat import ChatFormat
-    from memagent.models.drafts import check_drafts, takes_drafts
+    from memagent.models.checking import check_drafts, takes_drafts
     from memagent.models.sampler import Row, sample
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("a model in this process", "local") from error
@@ -42,10 +43,11 @@ class LocalEngine:
     and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
     a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
     ids to completions (training needs them; a long reading should not keep them). `drafts`: look first, in one pass,
-    whether a greedy turn leaves the memory as it is; it pays if most do (docs/decisions/0016). `lenience`, with drafts: how
-    unlikely a token of that memory may be and still stand, as a share of the likeliest one's probability
-    (docs/decisions/0017). Raises ModelError if the folder is not a model that can be opened.
+    whether a greedy turn leaves the memory as it is; it pays if most do (docs/decisions/0016, 0017). Raises ModelError if
+    the folder is not a model that can be opened.
     """
+
+    _drafts: Drafts | None = None
 
     def __init__(
         self,
@@ -56,17 +58,17 @@ class LocalEngine:
         batch_tokens: int | None = None,
         record_prompts: bool = False,
         name: str | None = None,
-        drafts: bool = False,
-        lenience: float = 1.0,
+        drafts: Drafts | None = None,
     ) -> None:
         folder = Path(folder)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer, model = _load(folder, device, dtype)
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
-        self._drafts, self._lenience = drafts and takes_drafts(model.config), lenience
-        if self._drafts and lenience < 1:
-            self.identity += f":lenience-{lenience}"
+        if drafts and takes_drafts(model.config):
+            self._drafts = drafts
+            if drafts.lenience < 1:  # its replies are others
+                self.identity += f":{drafts.lenience}:{drafts.placeholder}"
 
     @classmethod
     def hosting(
@@ -108,7 +110,6 @@ class LocalEngine:
         self._pad_id = self._hf_tokenizer.pad_token_id or 0
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
-        self._drafts, self._lenience = False, 1.0
         self._lock = Lock()
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
@@ -123,7 +124,8 @@ class LocalEngine:
                     f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
                 )
             else:
-                row = Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling, draft=self._draft(turn))
+                row = Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)
+                self._draft(turn, row)
                 fitting.append((index, row))
         encoding = (time.perf_counter() - began) / max(1, len(turns))
         for (index, _), completion in zip(fitting, self.complete([row for _, row in fitting], encoding), strict=True):
@@ -136,7 +138,7 @@ class LocalEngine:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
                 with suppress(torch.OutOfMemoryError):  # then all of it is generated
-                    check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id, lenience=self._lenience)
+                    check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
             for batch in self._batches([row for row in rows if not row.done]):
                 try:
                     sample(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
@@ -149,13 +151,14 @@ class LocalEngine:
             seconds = encoding + (time.perf_counter() - began) / max(1, len(rows))
         return [self._completion(row, seconds) for row in rows]
 
-    def _draft(self, turn: Turn) -> list[int]:
-        if not self._drafts or turn.sampling.temperature > 0:
-            return []
-        draft = self._chat.encode_reply(turn.draft)
-        if draft and self._hf_tokenizer.eos_token_id in self._stop_ids:
-            draft.append(self._hf_tokenizer.eos_token_id)
-        return draft[: turn.max_tokens - 1]
+    def _draft(self, turn: Turn, row: Row) -> None:
+        if self._drafts is None or not turn.draft or turn.sampling.temperature > 0:
+            return
+        ids, spans = self._chat.encode_reply(turn.draft)
+        shares = self._drafts.shares(turn.draft, spans)
+        if self._hf_tokenizer.eos_token_id in self._stop_ids:
+            ids, shares = [*ids, self._hf_tokenizer.eos_token_id], [*shares, self._drafts.lenience]
+        row.draft, row.shares = ids[: turn.max_tokens - 1], shares[: turn.max_tokens - 1]
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
+from memagent.models.drafts import Drafts
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -33,9 +34,8 @@ class Defaults(BaseModel):
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
     text it is shown (false for one that was only trained to update a memory and answer from it). memory_line: the form of
     every line of its memories, as in a profile. drafts: most turns leave the memory word for word as it was, so that
-    looking for that first pays (in process). lenience: with drafts, the least share of the likeliest token's probability
-    that lets a token of the memory stand (1: it must be the likeliest). tokens_per_second: document tokens read per second
-    on the machine the file names, for estimates.
+    looking for that first pays, in process (a table, which may be empty). tokens_per_second: document tokens read per
+    second on the machine the file names, for estimates.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -43,8 +43,7 @@ class Defaults(BaseModel):
     profile: str | None = None
     direct: bool = True
     memory_line: str = ""
-    drafts: bool = False
-    lenience: float = Field(default=1.0, gt=0, le=1)
+    drafts: Drafts | None = None
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
@@ -95,7 +94,6 @@ def open_model(
         device=device,
         name=spec if spec == "embedded" else None,
         drafts=defaults.drafts,
-        lenience=defaults.lenience,
     )
     return narrowed(engine, defaults, window)
 
@@ -143,7 +141,8 @@ def read_defaults(folder: Path) -> Defaults:
         first = error.errors()[0]
         place = [str(part) for part in first["loc"]]
         if first["type"] == "extra_forbidden":
-            known = BudgetDefaults.model_fields if len(place) > 1 else Defaults.model_fields
+            tables: dict[str, type[BaseModel]] = {"budgets": BudgetDefaults, "drafts": Drafts}
+            known = (tables[place[0]] if len(place) > 1 else Defaults).model_fields
             raise ConfigError(f"{path}: there is no {'.'.join(place)}; there are {', '.join(known)}") from error
         raise ConfigError(f"{path}: {'.'.join(place)}: {first['msg']}, not {first['input']!r}") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

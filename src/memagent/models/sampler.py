@@ -20,14 +20,15 @@ from memagent.core.types import Finish, Sampling
 class Row:
     """One prompt and what was generated for it.
 
-    `draft` is a guess at the reply (see drafts.py). `logprobs` are natural logs under the model at
-    the row's temperature (1 if it is greedy), before the nucleus is cut.
+    `draft` is a guess at the reply, `shares` how likely each of its tokens has to be (checking.py; none: the likeliest).
+    `logprobs` are natural logs under the model at the row's temperature (1 if it is greedy), before the nucleus is cut.
     """
 
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling
     draft: Sequence[int] = ()
+    shares: Sequence[float] = ()
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish = "length"
