@@ -154,6 +154,8 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
     guesses = [reply(row) for row in plain]
     monkeypatch.setattr(checking, "_LOGITS", 4 * model.config.vocab_size)
     checked = rows(guesses)
+    for row in checked:
+        row.shares = [1.0] * len(row.draft)
     counted = Counted(model)
     check_drafts(counted, [row for row in checked if row.draft], stop_ids=stop, pad_id=0)
     assert max(len(row.ids) for row in checked) == 4  # three of the draft, and what follows them
