@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
-from memagent.errors import ConfigError, ContextTooLongError
+from memagent.errors import ConfigError, ContextTooLongError, ModelError
 from memagent.models import checking
 from memagent.models.checking import check_drafts, takes_drafts
 from memagent.models.drafts import Drafts
 from memagent.models.local import LocalEngine
 from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
+from memagent.training.ideal import NOT_YET
 from tests.models.tiny import SHAPE, Counted, make_tiny_model, open_tiny_model
 
 CONFIGS: dict[str, Any] = {
@@ -279,7 +280,7 @@ def test_an_engine_checks_the_draft_of_a_turn(engine: LocalEngine) -> None:
 def test_a_draft_is_checked_up_to_the_budget_of_the_reply(engine: LocalEngine) -> None:
     [plain] = engine.generate([turn("a house", max_tokens=5)])
     [drafted], passes = calls(engine, [turn("a house", "a draft that is longer than it. " * 9, max_tokens=5)])
-    assert passes[0] == (1, plain.prompt_tokens + 4)
+    assert passes[0] == (1, plain.prompt_tokens + 5)
     assert drafted.token_ids == plain.token_ids
 
 
@@ -310,7 +311,9 @@ def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> 
     assert len(passes) == len(plain.token_ids)
 
 
-def test_a_draft_for_which_there_is_no_memory_is_left_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_for_which_there_is_no_memory_is_left_out(
+    folder: Any, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [plain] = engine.generate([turn("a house")])
 
     def full(*_: Any, **__: Any) -> None:
@@ -319,6 +322,8 @@ def test_a_draft_for_which_there_is_no_memory_is_left_out(engine: LocalEngine, m
     monkeypatch.setattr("memagent.models.local.check_drafts", full)
     [drafted] = engine.generate([turn("a house", plain.text)])
     assert drafted.token_ids == plain.token_ids
+    with pytest.raises(ModelError, match="out of memory with 1 prompts"):  # without it the reply would be another one
+        lenient_engine(folder).generate([turn("a house", plain.text)])
 
 
 def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> None:
@@ -342,7 +347,7 @@ def test_a_lenient_engine_holds_to_the_memory(folder: Any, engine: LocalEngine) 
     [found] = lenient_engine(folder, placeholder="not yet").generate([turn("a house", guess, max_tokens=24)])
     assert found.text.startswith("- x: 12\n- y:")  # what is missing gives way
     assert found.text != guess
-    [drawn] = lenient.generate([turn("a house", guess, temperature=1.0)])
+    [drawn] = lenient.generate([turn("a house", guess, temperature=1.0, max_tokens=24)])
     assert drawn.text not in (guess, plain.text)
 
 
@@ -376,4 +381,5 @@ def test_a_model_folder_says_whether_its_turns_are_drafted(tmp_path: Any) -> Non
     for table, drafts in (("", Drafts()), ("lenience = 0.5", Drafts(lenience=0.5))):
         (folder / "memagent.toml").write_text(f"[drafts]\n{table}")
         assert open_model(str(folder)).engine._drafts == drafts  # type: ignore[attr-defined]
-    assert open_model("embedded").engine._drafts  # type: ignore[attr-defined]
+    embedded = Drafts(lenience=0.001, placeholder=NOT_YET)
+    assert open_model("embedded").engine._drafts == embedded  # type: ignore[attr-defined]

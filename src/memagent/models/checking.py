@@ -29,7 +29,7 @@ def takes_drafts(config: Any) -> bool:
 
 
 @torch.inference_mode()
-def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int, lenience: float = 1.0) -> None:
+def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
     """Gives each row the tokens it would have generated, up to the first that its draft does not have, in place.
 
     A row whose reply ends with its draft, or in it, is done; `sample` goes on with the others. Of a draft that is too long

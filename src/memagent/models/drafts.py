@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 class Drafts(BaseModel):
     """How far a draft stands. Table `[drafts]` of a model's memagent.toml; it may be empty.
 
-    lenience: a token of the memory stands if its probability is more than this share of the likeliest token's; with 1 it
-    has to be the likeliest. placeholder: what a line ends with that holds nothing yet. That has to be the likeliest in any
-    case: what is missing should be found.
+    lenience: a token of the memory, or its end, stands if its probability is more than this share of the likeliest token's;
+    with 1 it has to be the likeliest. placeholder: what a line ends with that holds nothing yet; it has to be the likeliest
+    in any case, since what is missing should be found. After the first token that gives way, a turn is generated as ever.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -137,17 +137,17 @@ class LocalEngine:
         with self._lock:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
-                with suppress(torch.OutOfMemoryError):  # then all of it is generated
+                try:
                     check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
+                except torch.OutOfMemoryError as error:
+                    if self._drafts is not None and self._drafts.lenience < 1:
+                        raise _too_much(batch) from error
+                    # else a draft only saves time: all of it is generated
             for batch in self._batches([row for row in rows if not row.done]):
                 try:
                     sample(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
                 except torch.OutOfMemoryError as error:
-                    longest = max(len(row.prompt) for row in batch)
-                    raise ModelError(
-                        f"out of memory with {len(batch)} prompts of up to {longest} tokens at once: use smaller chunks,"
-                        " fewer questions at a time, or a smaller batch_tokens"
-                    ) from error
+                    raise _too_much(batch) from error
             seconds = encoding + (time.perf_counter() - began) / max(1, len(rows))
         return [self._completion(row, seconds) for row in rows]
 
@@ -158,7 +158,7 @@ class LocalEngine:
         shares = self._drafts.shares(turn.draft, spans)
         if self._hf_tokenizer.eos_token_id in self._stop_ids:
             ids, shares = [*ids, self._hf_tokenizer.eos_token_id], [*shares, self._drafts.lenience]
-        row.draft, row.shares = ids[: turn.max_tokens - 1], shares[: turn.max_tokens - 1]
+        row.draft, row.shares = ids[: turn.max_tokens], shares[: turn.max_tokens]
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])
@@ -237,6 +237,14 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     configured = model.generation_config.eos_token_id
     ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
     return frozenset(token for token in ids if token is not None)
+
+
+def _too_much(batch: Sequence[Row]) -> ModelError:
+    longest = max(len(row.prompt) for row in batch)
+    return ModelError(
+        f"out of memory with {len(batch)} prompts of up to {longest} tokens at once: use smaller chunks,"
+        " fewer questions at a time, or a smaller batch_tokens"
+    )
 
 
 def _fingerprint(folder: Path) -> str:
