@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from memagent.core import Completion, Sampling, Turn
 from memagent.errors import ConfigError, ContextTooLongError, ModelError
 from memagent.models.local import LocalEngine
 from memagent.models.open import Defaults, narrowed, open_model
+from memagent.models.sampler import Row
 from tests.models.tiny import make_tiny_model
 
 
@@ -96,6 +98,16 @@ def test_a_tiny_nucleus_is_greedy(engine):
 def test_each_row_keeps_its_own_budget(engine):
     lengths = [len(one.token_ids) for one in engine.generate([turn("a", max_tokens=n) for n in (1, 5, 9)])]
     assert all(length <= budget for length, budget in zip(lengths, (1, 5, 9), strict=True))
+
+
+def test_the_seconds_of_a_call_are_shared_by_its_turns(engine):
+    began = time.perf_counter()
+    shares = [one.seconds for one in engine.generate(TURNS)]
+    took = time.perf_counter() - began
+    assert min(shares) > 0
+    assert sum(shares) <= took * (1 + 1e-9)
+    rows = [Row(prompt=[5, 6, 7], max_tokens=2, sampling=Sampling()) for _ in range(2)]
+    assert all(1000 < one.seconds < 2000 for one in engine.complete(rows, encoding=1000.0))  # and what came before the call
 
 
 def test_text_that_looks_like_a_special_token_stays_text(engine):
