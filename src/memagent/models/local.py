@@ -67,7 +67,8 @@ class LocalEngine:
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
         if drafts and takes_drafts(model.config):
             self._drafts = drafts
-            self.identity += drafts.version
+            if drafts.lenience < 1:  # its replies are others
+                self.identity += f":{drafts.lenience}:{drafts.placeholder}"
 
     @classmethod
     def hosting(
@@ -139,7 +140,7 @@ class LocalEngine:
                 try:
                     check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
                 except torch.OutOfMemoryError as error:
-                    if self._drafts is not None and not self._drafts.exact:
+                    if self._drafts is not None and self._drafts.lenience < 1:
                         raise _too_much(batch) from error
                     # else a draft only saves time: all of it is generated
             for batch in self._batches([row for row in rows if not row.done]):

@@ -144,8 +144,6 @@ def read_defaults(folder: Path) -> Defaults:
             tables: dict[str, type[BaseModel]] = {"budgets": BudgetDefaults, "drafts": Drafts}
             known = (tables[place[0]] if len(place) > 1 else Defaults).model_fields
             raise ConfigError(f"{path}: there is no {'.'.join(place)}; there are {', '.join(known)}") from error
-        if first["type"] == "value_error":  # of a table as a whole
-            raise ConfigError(f"{path}: {'.'.join(place)}: {first['ctx']['error']}") from error
         raise ConfigError(f"{path}: {'.'.join(place)}: {first['msg']}, not {first['input']!r}") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
