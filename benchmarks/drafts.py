@@ -1,7 +1,8 @@
 """Reading with drafts, which check a turn that leaves the memory as it is in one pass, against reading without.
 
     memagent synth niah_multikey_1 niah_multiquery vt --tokens 16384 --samples 16 --seed 4711 -o samples.jsonl
-    python benchmarks/drafts.py samples.jsonl [--model embedded] [--readings 1 8 48] [--repeat 2] [--threads 1]
+    python benchmarks/drafts.py samples.jsonl [--model embedded] [--readings 1 8 48] [--repeat 2] [--threads 1] \
+        [--temperature 0]
 
 Readings of the file's samples (spread over it), in lockstep, in this process; the two ways take turns and the fastest of
 each is taken, since other work on the machine only ever slows a run. "Unchanged" is the share of updates that left the
@@ -29,9 +30,9 @@ def engine(model: str, drafts: bool) -> Any:
     return narrowed(LocalEngine(folder, drafts=Drafts() if drafts else None), read_defaults(folder))
 
 
-def read(opened: Any, samples: list[Any]) -> tuple[float, list[list[str]]]:
+def read(opened: Any, samples: list[Any], temperature: float) -> tuple[float, list[list[str]]]:
     """Seconds, and for every reading the memory after every turn, and the answer."""
-    settings = make_settings(opened, model="benchmark")
+    settings = make_settings(opened, model="benchmark", temperature=temperature, seed=0)
     plans = [make_plan(sample.document, sample.question, settings, opened) for sample in samples]
     began = time.perf_counter()
     done = read_batch(plans, opened.engine)
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--readings", type=int, nargs="+", default=[1, 8, 48])
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.0)
     arguments = parser.parse_args()
     if min(arguments.readings) < 1:
         parser.error(f"--readings {min(arguments.readings)}: at least 1")
@@ -65,7 +67,7 @@ def main() -> None:
         found: dict[bool, list[tuple[float, list[list[str]]]]] = {False: [], True: []}
         for _ in range(arguments.repeat):
             for drafts, opened in ways.items():
-                found[drafts].append(read(opened, samples))
+                found[drafts].append(read(opened, samples, arguments.temperature))
         (plain, without), (drafted, readings) = min(found[False]), min(found[True])
         steps = [one == other for memories in readings for one, other in pairwise(["", *memories[:-1]])]
         equal = sum(one == other for one, other in zip(without, readings, strict=True)) / len(readings)

@@ -41,11 +41,19 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS.get(request.param))
 
 
-def rows(guesses: Sequence[Sequence[int]] = ((),) * len(LENGTHS)) -> list[Row]:
+GREEDY = Sampling()
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "sampled": Sampling(temperature=1.3, seed=5),
+    "from a nucleus": Sampling(temperature=0.9, top_p=0.6, seed=6),
+}
+
+
+def rows(guesses: Sequence[Sequence[int]] = ((),) * len(LENGTHS), sampling: Sampling = GREEDY) -> list[Row]:
     draw = random.Random(0)
     prompts = [[draw.randrange(4, 300) for _ in range(length)] for length in LENGTHS]
     return [
-        Row(prompt=prompt, max_tokens=(12, 7)[number % 2], sampling=Sampling(), draft=guess)
+        Row(prompt=prompt, max_tokens=(12, 7)[number % 2], sampling=sampling, draft=guess)
         for number, (prompt, guess) in enumerate(zip(prompts, guesses, strict=True))
     ]
 
@@ -89,21 +97,35 @@ WAYS = {
 }
 
 
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 @pytest.mark.parametrize("way", WAYS)
-def test_replies_are_those_without_a_draft(model: Any, stop: frozenset[int], way: str) -> None:
-    plain = generate(model, rows(), stop)
-    assert {row.finish for row in plain} == {"stop", "length"}
+def test_replies_are_those_without_a_draft(model: Any, stop: frozenset[int], way: str, sampling: Sampling) -> None:
+    plain = generate(model, rows(sampling=sampling), stop)
+    if sampling is GREEDY:
+        assert {row.finish for row in plain} == {"stop", "length"}
     guesses = [WAYS[way](reply(row))[: row.max_tokens - 1] for row in plain]
-    assert_equal(generate(model, rows(guesses), stop), plain)
+    assert_equal(generate(model, rows(guesses, sampling), stop), plain)
 
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_the_drafts_are(model: Any, stop: frozenset[int], data: st.DataObject) -> None:
-    plain = generate(model, rows(), stop)
+    sampling = data.draw(st.sampled_from([*SAMPLINGS.values()]))
+    plain = generate(model, rows(sampling=sampling), stop)
     tail = st.lists(st.integers(0, 299), max_size=5)
     guesses = [[*row.ids[: data.draw(st.integers(0, 12))], *data.draw(tail)][: row.max_tokens - 1] for row in plain]
-    assert_equal(generate(model, rows(guesses), stop), plain)
+    assert_equal(generate(model, rows(guesses, sampling), stop), plain)
+
+
+def test_rows_that_are_sampled_differ_though_their_drafts_do_not(model: Any) -> None:
+    batch = [
+        Row(prompt=[7] * 20, max_tokens=8, sampling=Sampling(temperature=1.3, seed=seed), draft=[9] * 8)
+        for seed in range(9)
+    ]
+    counted = Counted(model)
+    check_drafts(counted, batch, stop_ids=frozenset(), pad_id=0)
+    assert counted.calls == [(1, 28)]
+    assert len({tuple(row.ids) for row in batch}) > 4
 
 
 def test_a_reply_that_is_its_draft_takes_one_pass(model: Any, stop: frozenset[int]) -> None:
@@ -283,9 +305,10 @@ def engine(folder: Any) -> LocalEngine:
     return LocalEngine(folder, dtype="float32", drafts=Drafts())
 
 
-def test_an_engine_checks_the_draft_of_a_turn(engine: LocalEngine) -> None:
-    [plain], long = calls(engine, [turn("a house")])
-    [drafted], short = calls(engine, [turn("a house", plain.text)])
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_an_engine_checks_the_draft_of_a_turn(engine: LocalEngine, temperature: float) -> None:
+    [plain], long = calls(engine, [turn("a house", temperature=temperature)])
+    [drafted], short = calls(engine, [turn("a house", plain.text, temperature=temperature)])
     assert (drafted.token_ids, drafted.text, drafted.finish) == (plain.token_ids, plain.text, plain.finish)
     assert len(short) < len(long) == len(plain.token_ids)
 
@@ -311,14 +334,12 @@ def test_turns_with_and_without_drafts_keep_their_places(
     assert all(one.seconds > 0 for one in drafted[:4])
 
 
-@pytest.mark.parametrize(
-    ("off", "options"), [("asked", {"drafts": None}), ("sampled", {}), ("one token", {}), ("in training", {})]
-)
+@pytest.mark.parametrize(("off", "options"), [("asked", {"drafts": None}), ("one token", {}), ("in training", {})])
 def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> None:
     engine = LocalEngine(folder, dtype="float32", **{"drafts": Drafts(), **options})
     if off == "in training":
         engine = LocalEngine.hosting(engine.model, engine._hf_tokenizer, name="policy", version="0")
-    how: dict[str, Any] = {"sampled": {"temperature": 1.0}, "one token": {"max_tokens": 1}}.get(off, {})
+    how: dict[str, Any] = {"one token": {"max_tokens": 1}}.get(off, {})
     [plain], _ = calls(engine, [turn("a house", **how)])
     _, passes = calls(engine, [turn("a house", plain.text, **how)])
     assert len(passes) == len(plain.token_ids)

@@ -1,7 +1,8 @@
 """Drafts, which are guesses at replies, checked in one pass.
 
-This is speculative decoding (arXiv 2211.17192) for greedy rows: nothing is accepted that would not have been generated,
-up to rounding, but for tokens that may stand with a share of the likeliest one's probability (its appendix A.5).
+This is speculative decoding (arXiv 2211.17192): nothing is accepted that would not have been generated, up to rounding,
+but for tokens that may stand with a share of the likeliest one's probability (its appendix A.5; greedy rows only). A row
+that is sampled draws each token as ever, from its own random stream; its draft stands as far as it has guessed them.
 
 Shapes: B prompts, T tokens of prompt and draft (left-padded), D places of a draft and the one after it, V vocabulary.
 """
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from memagent.models.sampler import Row, left_pad
+from memagent.models.sampler import Row, left_pad, nucleus
 
 # Logits of one pass: 256 MB in bfloat16.
 _LOGITS = 1 << 27
@@ -47,7 +48,10 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
             logits_to_keep=1 + max(len(draft) for _, draft in part),
         ).logits
         for (row, draft), place in zip(part, which, strict=True):
-            for token, logprob in _accepted(logits_BDV[place, -1 - len(draft) :].float(), draft, row.shares):
+            row.start()
+            logits_DV = logits_BDV[place, -1 - len(draft) :].float()
+            accepted = _accepted(logits_DV, draft, row.shares) if row.random is None else _drawn(logits_DV, draft, row)
+            for token, logprob in accepted:
                 row.take(token, logprob, stop_ids)
 
 
@@ -63,6 +67,18 @@ def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], shares: Sequence[fl
     standing = int(stands_D.cumprod(0).sum())
     yield from zip(draft[:standing], own_D[:standing].tolist(), strict=True)
     yield int(token_D[standing]), float(best_D[standing])
+
+
+def _drawn(logits_DV: torch.Tensor, draft: Sequence[int], row: Row) -> Iterator[tuple[int, float]]:
+    """What the row draws, each with its log-probability, up to the first token that the draft does not have."""
+    logits_DV = logits_DV.cpu() / row.sampling.temperature
+    logprobs_DV = torch.log_softmax(logits_DV, dim=-1)
+    probs_DV = nucleus(logits_DV, torch.full(logits_DV.shape[:1], row.sampling.top_p))
+    for place, guess in enumerate([*draft, None]):
+        token = int(torch.multinomial(probs_DV[place], 1, generator=row.random))
+        yield token, float(logprobs_DV[place, token])
+        if token != guess:
+            return
 
 
 def _parts(rows: Sequence[Row], most: int) -> Iterator[list[tuple[Row, Sequence[int]]]]:

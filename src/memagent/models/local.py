@@ -43,7 +43,7 @@ class LocalEngine:
     and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
     a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
     ids to completions (training needs them; a long reading should not keep them). `drafts`: look first, in one pass,
-    whether a greedy turn leaves the memory as it is; it pays if most do (docs/decisions/0016, 0017). Raises ModelError if
+    whether a turn leaves the memory as it is; it pays if most do (docs/decisions/0016, 0017). Raises ModelError if
     the folder is not a model that can be opened.
     """
 
@@ -140,7 +140,7 @@ class LocalEngine:
                 try:
                     check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
                 except torch.OutOfMemoryError as error:
-                    if self._drafts is not None and self._drafts.lenience < 1:
+                    if any(row.shares for row in batch):
                         raise _too_much(batch) from error
                     # else a draft only saves time: all of it is generated
             for batch in self._batches([row for row in rows if not row.done]):
@@ -152,13 +152,15 @@ class LocalEngine:
         return [self._completion(row, seconds) for row in rows]
 
     def _draft(self, turn: Turn, row: Row) -> None:
-        if self._drafts is None or not turn.draft or turn.sampling.temperature > 0:
+        if self._drafts is None or not turn.draft:
             return
         ids, spans = self._chat.encode_reply(turn.draft)
         shares = self._drafts.shares(turn.draft, spans)
         if self._hf_tokenizer.eos_token_id in self._stop_ids:
             ids, shares = [*ids, self._hf_tokenizer.eos_token_id], [*shares, self._drafts.lenience]
-        row.draft, row.shares = ids[: turn.max_tokens], shares[: turn.max_tokens]
+        row.draft = ids[: turn.max_tokens]
+        if self._drafts.lenience < 1 and not turn.sampling.temperature:
+            row.shares = shares[: turn.max_tokens]
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.functional import one_hot
 
 from memagent.core.types import Finish, Sampling
 
@@ -35,8 +36,8 @@ class Row:
     random: torch.Generator | None = None
 
     def start(self) -> None:
-        """Gives a row that is sampled its own random stream."""
-        if self.sampling.temperature > 0:
+        """Gives a row that is sampled its own random stream, unless it has begun to draw from it."""
+        if self.sampling.temperature > 0 and self.random is None:
             self.random = torch.Generator()
             if self.sampling.seed is None:
                 self.random.seed()
@@ -126,7 +127,8 @@ def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, 
     token_B = logits_BV.argmax(-1)
     drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
     if drawn:
-        probs_BV = _distribution(logits_BV[drawn].cpu(), [rows[index].sampling.top_p for index in drawn])
+        top_ps = torch.tensor([rows[index].sampling.top_p for index in drawn])
+        probs_BV = nucleus(logits_BV[drawn].cpu(), top_ps)
         tokens = [
             torch.multinomial(probs_V, 1, generator=rows[index].random)
             for index, probs_V in zip(drawn, probs_BV, strict=True)
@@ -135,12 +137,15 @@ def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, 
     return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
 
 
-def _distribution(logits_BV: torch.Tensor, top_ps: Sequence[float]) -> torch.Tensor:
-    """The nucleus-truncated distribution of every row [B, V]."""
-    probs_BV = torch.softmax(logits_BV, dim=-1)
-    for index, top_p in enumerate(top_ps):
-        if top_p < 1.0:
-            ordered, order = probs_BV[index].sort(descending=True)
-            outside = ordered.cumsum(0) - ordered >= top_p
-            probs_BV[index] = torch.zeros_like(ordered).scatter(0, order, ordered.masked_fill(outside, 0.0))
-    return probs_BV
+def nucleus(logits_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:
+    """What N tokens are drawn from [N, V]: the likeliest that reach top_p together (arXiv 1904.09751), not normalised."""
+    probs_NV = torch.softmax(logits_NV, dim=-1)
+    best_N, token_N = probs_NV.max(-1)
+    cut_N = top_p_N < 1
+    alone_N = cut_N & (best_N >= top_p_N)  # the likeliest reaches it by itself: nothing to sort
+    probs_NV[alone_N] = one_hot(token_N[alone_N], probs_NV.shape[-1]).to(probs_NV)
+    for index in (cut_N & ~alone_N).nonzero()[:, 0].tolist():
+        ordered_V, order_V = probs_NV[index].sort(descending=True)
+        outside_V = ordered_V.cumsum(0) - ordered_V >= top_p_N[index]
+        probs_NV[index] = torch.zeros_like(ordered_V).scatter(0, order_V, ordered_V.masked_fill(outside_V, 0.0))
+    return probs_NV
