@@ -19,6 +19,7 @@ from memagent.cluster.served import served_model
 from memagent.cluster.trainer import by_updates
 from memagent.driver import aread
 from memagent.errors import ContextTooLongError, ModelReplyError
+from memagent.evaluation.runner import own_stream
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel
 from memagent.models.sampler import Row
@@ -57,7 +58,7 @@ def _one(config: RlConfig, opened: OpenModel, step: int = 1) -> Any:
     folder = Path(config.start)
     documents = Documents(config, opened.engine.tokenizer, folder)
     name, sample = documents.load(training_id(step, 0, 0))
-    settings = policy_settings(config, opened, config.rollout.temperature)
+    settings = policy_settings(config, opened, config.rollout)
     plan = with_stream(make_plan(sample.document, sample.question, settings, opened), "5/1/0", 0, 2)
     transcript = asyncio.run(aread(plan, opened.engine))
     return as_reading(name, sample, transcript, "strict")
@@ -162,13 +163,15 @@ class Failing:
         raise RuntimeError("the server has died")
 
 
-def test_a_held_out_reading_is_scored_by_every_scorer(experiment: Experiment, tmp_path: Path) -> None:
-    config = experiment("qwen2", HELD_OUT, "rollout.question_tokens=100")
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_held_out_reading_is_scored_by_every_scorer(experiment: Experiment, tmp_path: Path, temperature: float) -> None:
+    sampled = f"validation.temperature={temperature}"
+    config = experiment("qwen2", HELD_OUT, "rollout.question_tokens=100", sampled)
     client = Client(Path(config.start))
     make_held_out(config.validation, tmp_path / "validation", served_model(Path(config.start)).engine.tokenizer)
     room = Room(config, tmp_path, client)
     _, sample = room.documents.load("validation/vt/0")
-    plan = make_plan(sample.document, sample.question, room.greedy, room.opened)
+    plan = make_plan(sample.document, sample.question, own_stream(room.held_out, sample.id, 0), room.opened)
     transcript = asyncio.run(aread(plan, room.opened.engine))
     for accepted, expected in ((transcript.answer, 1.0), ("something else", 0.0)):
         client.asked.clear()
@@ -176,7 +179,7 @@ def test_a_held_out_reading_is_scored_by_every_scorer(experiment: Experiment, tm
         told = row.extra_fields["reward_extra_info"]
         assert told.keys() == {*SCORERS, "failed"}
         assert (told["strict"], told["failed"], row.reward_score) == (expected, 0.0, expected)
-        assert {asked["temperature"] for asked in client.asked} == {0.0}
+        assert {asked["temperature"] for asked in client.asked} == {temperature}
         assert tuple(row.response_ids) == transcript.records[-1].completion.token_ids
         assert row.response_mask == [1] * len(row.response_ids)
 

@@ -148,7 +148,7 @@ def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
     assert "4 documents × 4 readings = 16; 2 optimizer steps of 8 to 8 readings" in text
     assert "up to 300 tokens, so up to 5 memory updates of 60 tokens" in text
     opened = served_model(Path(config.start))
-    settings = policy_settings(config, opened, 1.0)
+    settings = policy_settings(config, opened, config.rollout)
     wording = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
     assert wording > 0
     update = 8 * (5 * (wording + 40 + 60 + 24 + 24) + wording + 40 + 24 + 24)

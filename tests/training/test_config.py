@@ -62,6 +62,7 @@ def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:
         ("algorithm.reward=exact", "no scorer 'exact'; known: strict"),
         ("algorithm.dual_clip=0.5", r"would clip ratios of 1"),
         ("rollout.group=1", r"rollout\.group"),
+        ("validation.temperature=1e-4", r"validation\.temperature: .*0 \(greedy\)"),
         ("policy.dtype=bfloat16", "lose small updates"),
         ("task.0.file=x.jsonl", "either `task`"),
         ("task.0.tokens=[600, 300]", "shortest, longest"),

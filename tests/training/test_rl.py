@@ -152,6 +152,21 @@ def test_validation_is_before_the_first_batch_and_after_the_last_and_can_be_repo
     assert all("split" not in record.meta or record.meta["split"] == "eval" for record in records)
 
 
+def memories(config_file: Path, folder: Path, *changes: str) -> list[list[str | None]]:
+    """Of every reading of a validation, after each of its turns."""
+    Trainer(load_config(config_file, RlConfig, changes), folder).validate()
+    records = [placed.record for placed in Run.open(folder / "validation" / "000000" / "four").records()]
+    return [[turn.memory for turn in record.turns] for record in records]
+
+
+def test_validation_is_greedy_or_sampled_from_the_same_streams_each_time(config_file: Path, tmp_path: Path) -> None:
+    hot = "validation.temperature=3"
+    greedy = memories(config_file, tmp_path / "greedy")
+    one, other = (memories(config_file, tmp_path / name, hot) for name in ("one", "other"))
+    assert one == other != greedy
+    assert memories(config_file, tmp_path / "narrow", hot, "validation.top_p=1e-6") == greedy
+
+
 def test_the_weights_moved_and_the_checkpoint_reads_documents(whole: Path) -> None:
     opened = open_model(str(whole / "last"))
     assert opened.defaults.profile == "compact"

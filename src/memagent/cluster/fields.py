@@ -36,7 +36,7 @@ def verl_fields(config: RlConfig, out: Path) -> dict[str, Any]:
 def _lengths(config: RlConfig) -> tuple[int, int]:
     """Most tokens of a prompt and of a reply."""
     opened = served_model(Path(config.start))
-    settings = policy_settings(config, opened, config.rollout.temperature)
+    settings = policy_settings(config, opened, config.rollout)
     budgets = settings.budgets
     template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
     check_budgets(budgets, template, settings.window)

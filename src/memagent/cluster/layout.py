@@ -23,7 +23,7 @@ def describe(config: RlConfig) -> Iterator[str]:
     """Lines on the world, a batch, an update, and what would be started. Raises ConfigError, ModelError or TaskError."""
     cluster, update, rollout = config.cluster, config.update, config.rollout
     opened = served_model(model_folder(config.start))
-    settings = policy_settings(config, opened, rollout.temperature)
+    settings = policy_settings(config, opened, rollout)
     template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
     learners = cluster.learners
     servers = learners // cluster.tensor_parallel

@@ -21,6 +21,7 @@ from memagent.cluster.served import served_model
 from memagent.cluster.settings import experiment_of
 from memagent.core import Tokenizer
 from memagent.driver import Transcript, aread
+from memagent.evaluation.runner import own_stream
 from memagent.models.open import OpenModel
 from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan
@@ -39,8 +40,8 @@ class Room:
         # A server for the CPU gives every reading a random stream; vLLM is faster without.
         self.opened: OpenModel = served_model(folder, client, seeded=config.cluster.device == "cpu")
         self.documents = Documents(config, self.opened.engine.tokenizer, out / "validation")
-        self.sampled: Settings = policy_settings(config, self.opened, config.rollout.temperature)
-        self.greedy: Settings = policy_settings(config, self.opened, 0.0)
+        self.sampled: Settings = policy_settings(config, self.opened, config.rollout)
+        self.held_out: Settings = policy_settings(config, self.opened, config.validation)
 
 
 class ReadingLoop(AgentLoopBase):
@@ -85,9 +86,10 @@ def rows_of(reading: Reading, credit: Credit, version: int, tokenizer: Tokenizer
 
 
 async def _held_out(room: Room, sample: Sample, version: int) -> AgentLoopOutput:
-    """The answer of a greedy reading, scored by every scorer."""
+    """The answer of a reading of a held-out sample, scored by every scorer."""
     try:
-        plan = make_plan(sample.document, sample.question, room.greedy, room.opened)
+        settings = own_stream(room.held_out, sample.id, 0)
+        plan = make_plan(sample.document, sample.question, settings, room.opened)
         transcript: Transcript | None = await aread(plan, room.opened.engine)
     except Exception:  # whatever ends a reading here, it is a reading that failed: verl would leave it out of the mean
         logging.getLogger(__name__).exception("a held-out reading failed")

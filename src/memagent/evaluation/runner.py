@@ -206,7 +206,7 @@ class _Run:
         """Plans a reading and enters it in the journal, or takes it up from there; None if it failed, which is recorded."""
         evaluation, began = self.evaluation, time.monotonic()
         sample = evaluation.samples.load(entry.id)
-        settings = replace(evaluation.settings, sampling=_sampling(evaluation.settings, sample.id, attempt))
+        settings = own_stream(evaluation.settings, sample.id, attempt)
         try:
             prepared = prepare(
                 evaluation.reader, sample.document, sample.question, settings, evaluation.opened, evaluation.comparison
@@ -312,11 +312,11 @@ class _Run:
             self._watcher(self.tally)
 
 
-def _sampling(settings: Settings, sample: str, attempt: int) -> Any:
-    """Every reading draws from its own seed, whatever runs beside it."""
+def own_stream(settings: Settings, sample: str, attempt: int) -> Settings:
+    """The settings of one reading: it draws from its own seed, whatever runs beside it."""
     text = f"{settings.sampling.seed}\x1f{sample}\x1f{attempt}"
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-    return replace(settings.sampling, seed=seed)
+    return replace(settings, sampling=replace(settings.sampling, seed=seed))
 
 
 def _count(sample: Sample, opened: OpenModel) -> int:

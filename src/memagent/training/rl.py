@@ -83,7 +83,7 @@ class Trainer:
         """Rolls out groups until enough of them carry a signal, or the limit is reached (dynamic sampling)."""
         chosen, batch = self.config.rollout, Batch()
         opened = self.opened(self.step, record=True)
-        settings = policy_settings(self.config, opened, chosen.temperature)
+        settings = policy_settings(self.config, opened, chosen)
         for attempt in range(1 + chosen.resample):
             samples = self.curriculum.draw(self.step, attempt, chosen.prompts)
             seed = f"{self.config.seed}/{self.step}/{attempt}"
@@ -119,7 +119,7 @@ class Trainer:
         """Greedy readings of the held-out samples with the weights that are kept."""
         opened = self.opened(self.step)
         with self.policy.computing(), self.average.in_place():
-            return self.validation.run(self.step, opened, policy_settings(self.config, opened, 0.0))
+            return self.validation.run(self.step, opened, policy_settings(self.config, opened, self.config.validation))
 
     def save(self, folder: Path) -> None:
         """Writes the weights that are kept as a model folder."""

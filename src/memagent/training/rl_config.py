@@ -132,15 +132,25 @@ class ValidationTask(Documents):
 
 
 class ValidationConfig(Part):
-    """Greedy readings of held-out documents every `every` batches, before the first and after the last. The best mean score
-    is kept as `best`; `patience` validations without a better one stop the run (0: never)."""
+    """Readings of held-out documents every `every` batches, before the first and after the last: greedy, or sampled, each
+    validation from the same random streams. The best mean score is kept as `best`; `patience` validations without a better
+    one stop the run (0: never)."""
 
     every: Positive = 10
     seed: int = 1_000_003
     batch: Positive = 64
     patience: int = Field(0, ge=0)
     score: Scorer = "strict"
+    temperature: float = Field(0.0, ge=0, le=10)
+    top_p: float = Field(1.0, gt=0, le=1)
     task: list[ValidationTask] = Field(default=[])
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_or_not(cls, value: float) -> float:
+        if 0 < value < 0.001:
+            raise ValueError(f"a temperature of {value} is neither 0 (greedy) nor at least 0.001")
+        return value
 
     @field_validator("task")
     @classmethod

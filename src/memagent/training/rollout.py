@@ -17,7 +17,7 @@ from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Conversation, Trajectory, has_signal
-from memagent.training.rl_config import RlConfig
+from memagent.training.rl_config import RlConfig, RolloutConfig, ValidationConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ def roll_out(
     return groups
 
 
-def policy_settings(config: RlConfig, opened: OpenModel, temperature: float) -> Settings:
-    """How readings of a run are made: with the budgets of the configuration, or of the model."""
+def policy_settings(config: RlConfig, opened: OpenModel, drawn: RolloutConfig | ValidationConfig) -> Settings:
+    """How readings of a run are made: with the budgets of the configuration, or of the model; `drawn` says the sampling."""
     chosen = config.rollout
     return make_settings(
         opened,
@@ -80,8 +80,8 @@ def policy_settings(config: RlConfig, opened: OpenModel, temperature: float) -> 
         memory_tokens=chosen.memory_tokens,
         answer_tokens=chosen.answer_tokens,
         reasoning_tokens=chosen.reasoning_tokens,
-        temperature=temperature,
-        top_p=chosen.top_p if temperature else 1.0,
+        temperature=drawn.temperature,
+        top_p=drawn.top_p,
         seed=config.seed,
         rules=chosen.rules,
     )

@@ -63,8 +63,8 @@ class Validation:
         return bool(self._files)
 
     def run(self, step: int, opened: OpenModel, settings: Settings) -> dict[str, dict[str, float]]:
-        """Reads all samples greedily. Per "name@tokens": the mean score, its number of readings, and how many failed (they
-        count as 0); and the mean over these cells."""
+        """Reads all samples. Per "name@tokens": the mean score, its number of readings, and how many failed (they count as
+        0); and the mean over these cells."""
         cells: defaultdict[str, list[float]] = defaultdict(list)
         failed: defaultdict[str, int] = defaultdict(int)
         for name, samples in self._files.items():
