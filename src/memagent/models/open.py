@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
 from memagent.models.drafts import Drafts
+from memagent.tables import problem
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -138,13 +139,7 @@ def read_defaults(folder: Path) -> Defaults:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return Defaults.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = [str(part) for part in first["loc"]]
-        if first["type"] == "extra_forbidden":
-            tables: dict[str, type[BaseModel]] = {"budgets": BudgetDefaults, "drafts": Drafts}
-            known = (tables[place[0]] if len(place) > 1 else Defaults).model_fields
-            raise ConfigError(f"{path}: there is no {'.'.join(place)}; there are {', '.join(known)}") from error
-        raise ConfigError(f"{path}: {'.'.join(place)}: {first['msg']}, not {first['input']!r}") from error
+        raise ConfigError(f"{path}: {problem(error, Defaults)}") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

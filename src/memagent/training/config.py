@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from tomlkit.exceptions import TOMLKitError
 
 from memagent.errors import ConfigError
+from memagent.tables import problem
 from memagent.training.fields import Count, Part, Positive, Share, Weight
 from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
@@ -176,9 +177,7 @@ def read_config(source: str | Path, kind: type[Config], changes: Sequence[str] =
     try:
         return kind.model_validate(tomllib.loads(text)), text
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{find_config(source)}: {field}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{find_config(source)}: {problem(error, kind)}") from error
 
 
 def config_text(source: str | Path, changes: Sequence[str] = ()) -> str:
