@@ -356,8 +356,12 @@ def test_a_draft_for_which_there_is_no_memory_is_left_out(
     monkeypatch.setattr("memagent.models.local.check_drafts", full)
     [drafted] = engine.generate([turn("a house", plain.text)])
     assert drafted.token_ids == plain.token_ids
+    lenient = lenient_engine(folder)
     with pytest.raises(ModelError, match="out of memory with 1 prompts"):  # without it the reply would be another one
-        lenient_engine(folder).generate([turn("a house", plain.text)])
+        lenient.generate([turn("a house", plain.text)])
+    [drawn] = engine.generate([turn("a house", temperature=0.5)])
+    [again] = lenient.generate([turn("a house", plain.text, temperature=0.5)])  # what is sampled is held to nothing
+    assert again.token_ids == drawn.token_ids
 
 
 def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> None:
