@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-# These say the value themselves, or are about one that is not there.
-_COMPLETE = {"value_error", "missing"}
+# These say the value themselves, or are about one that is not there or is many.
+_COMPLETE = {"value_error", "missing", "too_short", "too_long"}
 
 
 def problem(error: ValidationError, kind: type[BaseModel]) -> str:
@@ -18,7 +18,8 @@ def problem(error: ValidationError, kind: type[BaseModel]) -> str:
     For a field that does not exist, those that do.
     """
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
+    # A union names the branch it tried, such as "tuple[int, int]": no field has such a name.
+    place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
     if first["type"] == "extra_forbidden":
         return f"there is no {place}; there are {', '.join(_table(kind, first['loc'][:-1]).model_fields)}"
     said = first["msg"].removeprefix("Value error, ")

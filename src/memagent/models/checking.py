@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from memagent.models.sampler import Row, left_pad, nucleus
+from memagent.models.sampler import Row, choose, left_pad
 
 # Logits of one pass: 256 MB in bfloat16.
 _LOGITS = 1 << 27
@@ -71,12 +71,9 @@ def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], shares: Sequence[fl
 
 def _drawn(logits_DV: torch.Tensor, draft: Sequence[int], row: Row) -> Iterator[tuple[int, float]]:
     """What the row draws, each with its log-probability, up to the first token that the draft does not have."""
-    logits_DV = logits_DV.cpu() / row.sampling.temperature
-    logprobs_DV = torch.log_softmax(logits_DV, dim=-1)
-    probs_DV = nucleus(logits_DV, torch.full(logits_DV.shape[:1], row.sampling.top_p))
-    for place, guess in enumerate([*draft, None]):
-        token = int(torch.multinomial(probs_DV[place], 1, generator=row.random))
-        yield token, float(logprobs_DV[place, token])
+    for logits_V, guess in zip(logits_DV, [*draft, None], strict=True):
+        [token], [logprob] = (found.tolist() for found in choose(logits_V[None], [row]))
+        yield token, logprob
         if token != guess:
             return
 

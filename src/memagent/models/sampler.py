@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.nn.functional import one_hot
 
 from memagent.core.types import Finish, Sampling
 
@@ -143,7 +142,8 @@ def nucleus(logits_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:
     best_N, token_N = probs_NV.max(-1)
     cut_N = top_p_N < 1
     alone_N = cut_N & (best_N >= top_p_N)  # the likeliest reaches it by itself: nothing to sort
-    probs_NV[alone_N] = one_hot(token_N[alone_N], probs_NV.shape[-1]).to(probs_NV)
+    probs_NV[alone_N] = 0.0
+    probs_NV[alone_N, token_N[alone_N]] = 1.0
     for index in (cut_N & ~alone_N).nonzero()[:, 0].tolist():
         ordered_V, order_V = probs_NV[index].sort(descending=True)
         outside_V = ordered_V.cumsum(0) - ordered_V >= top_p_N[index]

@@ -116,7 +116,7 @@ class Trainer:
         return steps
 
     def validate(self) -> dict[str, dict[str, float]]:
-        """Greedy readings of the held-out samples with the weights that are kept."""
+        """Readings of the held-out samples with the weights that are kept."""
         opened = self.opened(self.step)
         with self.policy.computing(), self.average.in_place():
             return self.validation.run(self.step, opened, policy_settings(self.config, opened, self.config.validation))
