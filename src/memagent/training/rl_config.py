@@ -133,8 +133,8 @@ class ValidationTask(Documents):
 
 class ValidationConfig(Part):
     """Readings of held-out documents every `every` batches, before the first and after the last: greedy, or sampled, where
-    the engine takes seeds from the same random streams each time. The best mean score is kept as `best`; `patience` validations without a better
-    one stop the run (0: never)."""
+    the engine takes seeds from the same random streams each time. The best mean score is kept as `best`; `patience`
+    validations without a better one stop the run (0: never)."""
 
     every: Positive = 10
     seed: int = 1_000_003
