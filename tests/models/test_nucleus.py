@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from memagent.models.sampler import nucleus
 
-LOGITS = st.lists(st.floats(-8, 8), min_size=5, max_size=5, unique=True)
+# Apart from each other: which of two that are equal in float32 comes first is nobody's business.
+LOGITS = st.lists(st.integers(-800, 800).map(lambda number: number / 100), min_size=5, max_size=5, unique=True)
 ROWS = st.lists(st.tuples(LOGITS, st.sampled_from([1e-6, 0.3, 0.8, 0.99, 1.0])), min_size=1, max_size=4)
 
 
