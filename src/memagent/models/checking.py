@@ -48,7 +48,6 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
             logits_to_keep=1 + max(len(draft) for _, draft in part),
         ).logits
         for (row, draft), place in zip(part, which, strict=True):
-            row.start()
             logits_DV = logits_BDV[place, -1 - len(draft) :].float()
             accepted = _accepted(logits_DV, draft, row.shares) if row.random is None else _drawn(logits_DV, draft, row)
             for token, logprob in accepted:

@@ -32,11 +32,11 @@ class Row:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish = "length"
-    random: torch.Generator | None = None
+    random: torch.Generator | None = field(default=None, init=False)
 
-    def start(self) -> None:
-        """Gives a row that is sampled its own random stream, unless it has begun to draw from it."""
-        if self.sampling.temperature > 0 and self.random is None:
+    def __post_init__(self) -> None:
+        """Gives a row that is sampled its own random stream."""
+        if self.sampling.temperature > 0:
             self.random = torch.Generator()
             if self.sampling.seed is None:
                 self.random.seed()
@@ -71,8 +71,6 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
     are done leave the batch as soon as they are a quarter of it.
     """
     active = list(rows)
-    for row in active:
-        row.start()
     places: dict[tuple[int, ...], int] = {}
     shared = [places.setdefault(row.begun, len(places)) for row in active]
     ids_BT, mask_BT = left_pad(list(places), pad_id, model.device)
