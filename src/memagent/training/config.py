@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import tomlkit
 from pydantic import Field, ValidationError, model_validator
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT
 
 from memagent.errors import ConfigError
 from memagent.tables import problem
@@ -223,6 +224,8 @@ def _apply(values: tomlkit.TOMLDocument, change: str) -> None:
         place = place[_index(place, part, change)] if isinstance(place, list) else place.setdefault(part, {})
         if not isinstance(place, dict | list):
             raise ConfigError(f"--set {change!r}: {part} is a value, there is nothing inside it")
+    if isinstance(place, AoT) and not isinstance(value, dict):
+        raise ConfigError(f"--set {change!r}: {last} is a table: give one of its fields, or a table in its place")
     place[_index(place, last, change) if isinstance(place, list) else last] = value
 
 
