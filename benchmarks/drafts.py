@@ -32,7 +32,7 @@ def engine(model: str, drafts: bool) -> Any:
 
 def read(opened: Any, samples: list[Any], temperature: float) -> tuple[float, list[list[str]]]:
     """Seconds, and for every reading the memory after every turn, and the answer."""
-    settings = make_settings(opened, model="benchmark", temperature=temperature, seed=0)
+    settings = make_settings(opened, model="benchmark", temperature=temperature)
     plans = [make_plan(sample.document, sample.question, settings, opened) for sample in samples]
     began = time.perf_counter()
     done = read_batch(plans, opened.engine)
