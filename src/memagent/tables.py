@@ -22,7 +22,7 @@ def problem(error: ValidationError, kind: type[BaseModel]) -> str:
     place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
     if first["type"] == "extra_forbidden":
         return f"there is no {place}; there are {', '.join(_table(kind, first['loc'][:-1]).model_fields)}"
-    said = "it is a table" if first["type"] == "model_type" else first["msg"].removeprefix("Value error, ")
+    said = first["msg"].removeprefix("Value error, ")
     given = "" if first["type"] in _COMPLETE else f", not {reprlib.repr(first['input'])}"
     return f"{place or 'the file'}: {said}{given}"
 
