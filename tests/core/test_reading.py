@@ -426,3 +426,8 @@ def test_without_an_exact_tokenizer_the_server_counts():
     assert after(a_plan, reply("twelve bytes!", completion_tokens=4)).outcome == "kept"
     assert after(a_plan, reply("twelve bytes!", completion_tokens=12)).outcome == "retry_long"
     assert after(a_plan, reply("<think>.</think>twelve bytes!", completion_tokens=12)).outcome == "kept"
+
+
+def test_a_stream_of_ones_own_stays_what_it_was_when_results_were_recorded():
+    drawn = Sampling(temperature=0.5, seed=7).own("7\x1fa\x1f0")
+    assert drawn == Sampling(temperature=0.5, seed=1577442406)

@@ -6,8 +6,9 @@ text, half open: [start, end). Token counts are those of the tokenizer handed in
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 TurnKind: TypeAlias = Literal["update", "answer"]
@@ -32,6 +33,10 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+
+    def own(self, text: str) -> Sampling:
+        """The same sampling with a seed of its own, which is a function of `text`."""
+        return replace(self, seed=int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -314,9 +313,8 @@ class _Run:
 
 def own_stream(settings: Settings, sample: str, attempt: int) -> Settings:
     """The settings of one reading: it draws from its own seed, whatever runs beside it."""
-    text = f"{settings.sampling.seed}\x1f{sample}\x1f{attempt}"
-    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-    return replace(settings, sampling=replace(settings.sampling, seed=seed))
+    drawn = settings.sampling
+    return replace(settings, sampling=drawn.own(f"{drawn.seed}\x1f{sample}\x1f{attempt}"))
 
 
 def _count(sample: Sample, opened: OpenModel) -> int:

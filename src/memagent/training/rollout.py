@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -89,7 +88,7 @@ def policy_settings(config: RlConfig, opened: OpenModel, drawn: RolloutConfig | 
 
 def with_stream(plan: Plan, seed: str, number: int, member: int) -> Plan:
     """The plan with a random stream of its own: that of member `member` of group `number`."""
-    return replace(plan, sampling=replace(plan.sampling, seed=_seed(f"{seed}/{number}/{member}")))
+    return replace(plan, sampling=plan.sampling.own(f"{seed}/{number}/{member}"))
 
 
 def retention(readings: Sequence[Reading]) -> tuple[int, int]:
@@ -128,7 +127,3 @@ def _conversations(completions: Iterator[Completion]) -> Iterator[Conversation]:
         assert one.token_ids is not None
         assert one.logprobs is not None
         yield Conversation(one.prompt_ids, one.token_ids, one.logprobs)
-
-
-def _seed(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
