@@ -4,17 +4,21 @@ This is speculative decoding (arXiv 2211.17192): nothing is accepted that would 
 but for tokens that may stand with a share of the likeliest one's probability (its appendix A.5; greedy rows only). A row
 that is sampled draws each token as ever, from its own random stream; its draft stands as far as it has guessed them.
 
-Shapes: B prompts, T tokens of prompt and draft (left-padded), D places of a draft and the one after it, V vocabulary.
+Shapes: B prompts, T tokens of prompt and draft, D places of a draft and the one after it, H hidden, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
+from memagent.models.lfm2 import reach, reply_hidden
 from memagent.models.sampler import Row, choose, left_pad
+
+Guess: TypeAlias = tuple[tuple[int, ...], int]  # the ids of a prompt and its draft, and how many of them are draft
 
 # Logits of one pass: 256 MB in bfloat16.
 _LOGITS = 1 << 27
@@ -37,21 +41,36 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
     for the logits of one pass, as much is looked at as fits. Equal prompts with equal drafts are computed once.
     """
     for part in _parts(rows, _LOGITS // model.config.get_text_config().vocab_size):
-        places: dict[tuple[tuple[int, ...], int], int] = {}  # by the ids and how many of them are draft
+        places: dict[Guess, int] = {}
         which = [places.setdefault(((*row.prompt, *draft), len(draft)), len(places)) for row, draft in part]
-        ids_BT, mask_BT = left_pad([ids for ids, _ in places], pad_id, model.device)
-        logits_BDV = model(
-            input_ids=ids_BT,
-            attention_mask=mask_BT if bool((mask_BT == 0).any()) else None,
-            position_ids=(mask_BT.cumsum(1) - 1).clamp(min=0),
-            use_cache=False,
-            logits_to_keep=1 + max(len(draft) for _, draft in part),
-        ).logits
+        found = _logits(model, list(places), pad_id)
         for (row, draft), place in zip(part, which, strict=True):
-            logits_DV = logits_BDV[place, -1 - len(draft) :].float()
+            logits_DV = found[place].float()
             accepted = _accepted(logits_DV, draft, row.shares) if row.random is None else _drawn(logits_DV, draft, row)
             for token, logprob in accepted:
                 row.take(token, logprob, stop_ids)
+
+
+def _logits(model: Any, guesses: Sequence[Guess], pad_id: int) -> list[torch.Tensor]:
+    """The logits [D, V] of each guess: at the places of its draft and the one after it."""
+    counts = [1 + drafted for _, drafted in guesses]
+    first = [len(ids) - count for (ids, _), count in zip(guesses, counts, strict=True)]
+    context = reach(model)
+    if context is not None and min(first) >= context:
+        rows = [torch.tensor(ids, device=model.device) for ids, _ in guesses]
+        at_BD = torch.tensor(first, device=model.device)[:, None] + torch.arange(max(counts), device=model.device)
+        hidden_BDH = reply_hidden(model, pad_sequence(rows, batch_first=True, padding_value=pad_id), at_BD)
+        logits_BDV = model.lm_head(hidden_BDH)
+        return [logits_DV[:count] for logits_DV, count in zip(logits_BDV, counts, strict=True)]
+    ids_BT, mask_BT = left_pad([ids for ids, _ in guesses], pad_id, model.device)
+    logits_BDV = model(
+        input_ids=ids_BT,
+        attention_mask=mask_BT if bool((mask_BT == 0).any()) else None,
+        position_ids=(mask_BT.cumsum(1) - 1).clamp(min=0),
+        use_cache=False,
+        logits_to_keep=max(counts),
+    ).logits
+    return [logits_DV[-count:] for logits_DV, count in zip(logits_BDV, counts, strict=True)]
 
 
 def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], shares: Sequence[float]) -> Iterator[tuple[int, float]]:

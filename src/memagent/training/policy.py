@@ -15,13 +15,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoTokenizer, Lfm2ForCausalLM
+from transformers import AutoTokenizer
 
 from memagent.errors import MissingExtraError, TrainingError
 from memagent.models.attention import use_row_attention
+from memagent.models.lfm2 import reach, reply_hidden
 from memagent.models.local import quiet
 from memagent.training.config import LoraConfig, PolicyConfig
-from memagent.training.model import BESIDE_WEIGHTS, load_model, reach, reply_hidden
+from memagent.training.model import BESIDE_WEIGHTS, load_model
 from memagent.training.rows import Batch
 
 
@@ -45,7 +46,7 @@ class Policy:
         if config.lora.rank:
             self.adapter = _adapt(self.causal, config.lora)
         use_row_attention(self.causal)
-        fast = isinstance(self.causal, Lfm2ForCausalLM) and self.adapter is None and not config.checkpointing
+        fast = self.adapter is None and not config.checkpointing
         self._reach = reach(self.causal) if fast else None  # of the forward pass that computes replies only
         self._checkpointing = config.checkpointing
         if config.checkpointing:
