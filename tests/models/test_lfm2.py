@@ -8,8 +8,10 @@ import pytest
 import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from memagent.models import checking
-from memagent.models.lfm2 import reach, reply_hidden
+from memagent.core import Sampling
+from memagent.models import checking, sampler
+from memagent.models.lfm2 import prefill, reach, reply_hidden
+from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, Counted
 
 LAYERS = [
@@ -76,3 +78,27 @@ def test_drafts_are_checked_with_it_as_with_the_stock_model(shortest: int, monke
     assert [len(logits) for logits in found] == [1 + drafted for _, drafted in lengths]
     for mine, theirs in zip(found, stock, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("lengths", [(30, 30), (41, 12, 30, 12), (41, 3)], ids=["even", "padded", "too short"])
+def test_replies_are_generated_with_it_as_with_the_stock_model(
+    layers: list[str], lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, used = make_model(layers), []
+    monkeypatch.setattr(sampler, "prefill", lambda *given: used.append(1) or prefill(*given))
+
+    def generated(way: Any) -> list[Row]:
+        prompts = [random_ids(1, length)[0].tolist() for length in lengths]
+        rows = [
+            Row(prompt=prompt, max_tokens=6, sampling=Sampling(temperature=1.0, seed=number))
+            for number, prompt in enumerate(prompts)
+        ]
+        sample(way, rows, stop_ids=frozenset(), pad_id=0)
+        return rows
+
+    mine, stock = generated(model), generated(Counted(model))
+    assert bool(used) == (min(lengths) > 1 + (reach(model) or 0))
+    assert [row.ids for row in mine] == [row.ids for row in stock]
+    for one, other in zip(mine, stock, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from memagent.core.types import Finish, Sampling
+from memagent.models.lfm2 import prefill, reach
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +77,11 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
     ids_BT, mask_BT = left_pad(list(places), pad_id, model.device)
     position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
     padded = bool((mask_BT == 0).any())
-    cache: Any = None
+    cache, sharing = None, len(places) < len(active)
+    tail = reach(model)
+    if tail is not None and (first := ids_BT.shape[1] - tail - 1) > 0 and bool(mask_BT[:, first - 1].all()):
+        cache = prefill(model, ids_BT[:, :first], mask_BT[:, :first] if padded else None, position_BT[:, :first])
+        ids_BT, position_BT = ids_BT[:, first:], position_BT[:, first:]
     while True:
         output = model(
             input_ids=ids_BT,
@@ -87,10 +92,11 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
             logits_to_keep=1,
         )
         logits_BV = output.logits[:, -1].float()
-        if cache is None and len(places) < len(active):
+        if sharing:
             each = torch.tensor(shared, device=model.device)
             output.past_key_values.reorder_cache(each)
             logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
+            sharing = False
         cache = output.past_key_values
         token_B, logprob_B = choose(logits_BV, active)
         for row, token, logprob in zip(active, token_B.tolist(), logprob_B.tolist(), strict=True):

@@ -1,0 +1,84 @@
+"""Computing only the ends of rows (memagent.models.lfm2), against the stock forward pass of an LFM2 model.
+
+    python benchmarks/ends.py [--model embedded] [--rows 32] [--tokens 300 900] [--reply 40] [--repeat 5] [--threads 1]
+
+Random prompts, in this process: a draft for each is checked, or replies are generated. The two ways take turns and the
+fastest of each is taken, since other work on the machine only ever slows a run. "Apart" is the largest difference of two
+log-probabilities of the same token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from memagent.models.open import model_folder
+
+
+class Stock:
+    """A model of which nothing is known but its forward pass."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self.device, self.config = model, model.device, model.config
+
+    def __call__(self, **options: Any) -> Any:
+        return self._model(**options)
+
+
+def main() -> None:
+    from memagent.core import Sampling
+    from memagent.models.checking import check_drafts
+    from memagent.models.local import LocalEngine
+    from memagent.models.sampler import Row, sample
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[300, 900])
+    parser.add_argument("--reply", type=int, default=40)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    import torch  # after what sets up its native libraries
+
+    torch.set_num_threads(arguments.threads)
+    model = LocalEngine(model_folder(arguments.model)).model
+    ways = {"stock": Stock(model), "ends": model}
+    # Every token of a draft stands: a share of e^-60 of the likeliest is enough.
+    shares = [1e-26] * arguments.reply
+    print(f"{arguments.rows} rows, replies of {arguments.reply} tokens, {model.dtype}, {arguments.threads} thread(s)\n")
+    print("| | tokens of a prompt | stock forward | ends only | ratio | apart |")
+    print("|---|---|---|---|---|---|")
+    for tokens in arguments.tokens:
+        ids = torch.randint(4, model.config.vocab_size, (arguments.rows, tokens + arguments.reply)).tolist()
+        for what, run, drafted in (("drafts checked", check_drafts, True), ("replies generated", sample, False)):
+            best: dict[str, float] = {}
+            logprobs: dict[str, torch.Tensor] = {}
+            for _ in range(arguments.repeat):
+                for name, way in ways.items():
+                    rows = [
+                        Row(
+                            prompt=row[:tokens],
+                            draft=row[tokens:] if drafted else (),
+                            max_tokens=arguments.reply,
+                            sampling=Sampling(),
+                            shares=shares,
+                        )
+                        for row in ids
+                    ]
+                    began = time.perf_counter()
+                    run(way, rows, stop_ids=frozenset(), pad_id=0)
+                    best[name] = min(best.get(name, 1e9), time.perf_counter() - began)
+                    logprobs[name] = torch.tensor([row.logprobs for row in rows])
+            apart = float((logprobs["stock"] - logprobs["ends"]).abs().max())
+            rate = {name: arguments.rows * tokens / seconds for name, seconds in best.items()}
+            print(
+                f"| {what} | {tokens} | {rate['stock']:,.0f} tokens/s | {rate['ends']:,.0f} tokens/s |"
+                f" {best['stock'] / best['ends']:.2f} | {apart:.1e} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
