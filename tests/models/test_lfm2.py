@@ -24,7 +24,9 @@ LAYERS = [
 def make_model(layers: list[str], dtype: torch.dtype = torch.float32, **options: Any) -> Lfm2ForCausalLM:
     config = Lfm2Config(**SHAPE | {"num_hidden_layers": len(layers)}, layer_types=layers, conv_L_cache=4, **options)
     torch.manual_seed(1)
-    return Lfm2ForCausalLM(config).to(dtype).eval()
+    model = Lfm2ForCausalLM(config)
+    torch.nn.init.normal_(model.model.embed_tokens.weight.data[0])  # what stands for padding is not nothing
+    return model.to(dtype).eval()
 
 
 def random_ids(rows: int, tokens: int) -> torch.Tensor:
