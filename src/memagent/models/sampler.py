@@ -78,7 +78,7 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
     position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
     padded = bool((mask_BT == 0).any())
     cache, sharing = None, len(places) < len(active)
-    tail = reach(model)
+    tail = reach(model)  # of a prompt only so much is computed whole, and its last token
     if tail is not None and (first := ids_BT.shape[1] - tail - 1) > 0 and bool(mask_BT[:, first - 1].all()):
         cache = prefill(model, ids_BT[:, :first], mask_BT[:, :first] if padded else None, position_BT[:, :first])
         ids_BT, position_BT = ids_BT[:, first:], position_BT[:, first:]
