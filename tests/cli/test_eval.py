@@ -58,6 +58,15 @@ def test_a_run_prints_accuracy_and_where_to_go_on(memagent, samples, server, tmp
     assert again.json["cells"] == [{"task": "codes", "tokens": 900, "readings": 5, "strict": 1.0}]
 
 
+@pytest.mark.parametrize(("lengths", "said"), [([900], "  900 tokens"), ([900, 901, 902], "900 to 902 tokens")])
+def test_lengths_are_told_one_by_one_unless_every_document_has_its_own(memagent, samples, server, tmp_path, lengths, said):
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    rows = [{**row, "meta": {"target": length}} for row, length in zip(rows, lengths, strict=False)]
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = memagent("eval", samples, "-o", tmp_path / "run", *options(server))
+    assert f"{said}  100.0 %  of {len(rows)} readings" in result.out
+
+
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize("after", [3, 17, 40])
 def test_killed_it_goes_on_and_repeats_no_turn(memagent, samples, tmp_path, kill, after):

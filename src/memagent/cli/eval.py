@@ -177,7 +177,7 @@ def _report(output: Path, as_json: bool) -> bool:
     for task in sorted({task for task, _ in cells}):
         lengths = sorted(tokens for name, tokens in cells if name == task)
         found = [score for tokens in lengths for score in cells[task, tokens]]
-        if len(lengths) * 2 > len(found):  # documents with lengths of their own
+        if 1 < len(lengths) > len(found) / 2:  # documents with lengths of their own
             write(f"{task:<20} {lengths[0]:,} to {lengths[-1]:,} tokens  {_share(found)}")
             continue
         for tokens in lengths:
