@@ -29,16 +29,18 @@ def reach(model: Any) -> int | None:
 
 
 @torch.inference_mode()
-def prefill(model: Lfm2ForCausalLM, ids_NT: Tensor, mask_NT: Tensor | None, position_NT: Tensor) -> DynamicCache:
-    """A cache with which the stock model's forward goes on after these tokens, padded on the left.
+def prefill(
+    model: Lfm2ForCausalLM, ids_NT: Tensor, mask_NT: Tensor | None, position_NT: Tensor
+) -> tuple[Tensor, DynamicCache]:
+    """Logits [N, V] after prompts that are padded on the left, and the cache with which the stock model goes on.
 
-    It is to be given `reach` tokens at once, and the one after them, whose logits are then right.
+    No prompt is as short as `reach`. `mask_NT` is 1 at tokens and 0 at padding; None: there is no padding.
     """
     body: Any = model.model
-    last = _last_attention(model)
+    last, tail = _last_attention(model), 1 + (reach(model) or 0)
     cache = DynamicCache(config=model.config)
     x_NTD = body.embed_tokens(ids_NT)
-    rotary = body.rotary_emb(x_NTD, position_ids=position_NT)
+    cos, sin = rotary = body.rotary_emb(x_NTD, position_ids=position_NT)
     causal = create_causal_mask(
         config=model.config, inputs_embeds=x_NTD, attention_mask=mask_NT, past_key_values=cache, position_ids=position_NT
     )
@@ -47,10 +49,20 @@ def prefill(model: Lfm2ForCausalLM, ids_NT: Tensor, mask_NT: Tensor | None, posi
         x_NTD = layer(
             x_NTD, attention_mask=seen, position_embeddings=rotary, position_ids=position_NT, past_key_values=cache
         )
-    attention = body.layers[last].self_attn
-    key, value = _keys_and_values(attention, _norm(body.layers[last].operator_norm, x_NTD))
-    cache.update(_rotate(key, *rotary), value, last)
-    return cache
+    layer = body.layers[last]
+    normed = _norm(layer.operator_norm, x_NTD)
+    k, v = _keys_and_values(layer.self_attn, normed, rotary)
+    cache.update(k, v, last)
+    tokens = ids_NT.shape[1]
+    earlier = torch.ones(tail, tokens, dtype=torch.bool, device=ids_NT.device).tril(tokens - tail)[None, None]
+    mask = earlier if mask_NT is None else earlier & mask_NT[:, None, None].bool()
+    q = _queries(layer.self_attn, normed[:, -tail:], (cos[:, -tail:], sin[:, -tail:]))
+    x_NTD = x_NTD[:, -tail:] + _attend(layer.self_attn, q, k, v, mask)
+    x_NTD = x_NTD + layer.feed_forward(layer.ffn_norm(x_NTD))
+    for layer in body.layers[last + 1 :]:  # convolutions: they begin in the middle, and only what is right is looked at
+        x_NTD = layer(x_NTD, past_key_values=cache)
+    logits: Tensor = model.lm_head(body.embedding_norm(x_NTD[:, -1]))
+    return logits, cache
 
 
 def reply_hidden(model: Lfm2ForCausalLM, ids_NT: Tensor, at_NR: Tensor) -> Tensor:
@@ -90,26 +102,32 @@ def _norm(norm: Any, x: Tensor) -> Tensor:
 
 def _attention(module: Any, x_NTD: Tensor, rotary: tuple[Tensor, Tensor], window_NW: Tensor | None) -> Tensor:
     """Causal attention for all positions, or only for the queries at window_NW."""
-    cos, sin = rotary
-    k, v = _keys_and_values(module, x_NTD)
-    mask, cos_q, sin_q = None, cos, sin
-    if window_NW is not None:
-        x_NTD = x_NTD.gather(1, window_NW[..., None].expand(-1, -1, x_NTD.shape[2]))
-        mask = (torch.arange(k.shape[2], device=k.device) <= window_NW[..., None])[:, None]
-        cos_q, sin_q = cos[0][window_NW], sin[0][window_NW]
-    q = _norm(module.q_layernorm, module.q_proj(x_NTD).unflatten(-1, (-1, module.head_dim))).transpose(1, 2)
-    q, k = _rotate(q, cos_q, sin_q), _rotate(k, cos, sin)
+    k, v = _keys_and_values(module, x_NTD, rotary)
+    if window_NW is None:
+        return _attend(module, _queries(module, x_NTD, rotary), k, v, None)
+    x_NWD = x_NTD.gather(1, window_NW[..., None].expand(-1, -1, x_NTD.shape[2]))
+    q = _queries(module, x_NWD, (rotary[0][0][window_NW], rotary[1][0][window_NW]))
+    mask = (torch.arange(k.shape[2], device=k.device) <= window_NW[..., None])[:, None]
+    return _attend(module, q, k, v, mask)
+
+
+def _queries(module: Any, x_NTD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    q = _norm(module.q_layernorm, module.q_proj(x_NTD).unflatten(-1, (-1, module.head_dim)))
+    return _rotate(q.transpose(1, 2), *rotary)
+
+
+def _keys_and_values(module: Any, x_NTD: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    k = _norm(module.k_layernorm, module.k_proj(x_NTD).unflatten(-1, (-1, module.head_dim)))
+    v = module.v_proj(x_NTD).unflatten(-1, (-1, module.head_dim))
+    return _rotate(k.transpose(1, 2), *rotary), v.transpose(1, 2)
+
+
+def _attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """What an attention layer adds, from queries, keys and values (N, H, T, E); without a mask: causal."""
     grouped = q.shape[1] != k.shape[1]
     out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
     projected: Tensor = module.out_proj(out.transpose(1, 2).flatten(2))
     return projected
-
-
-def _keys_and_values(module: Any, x_NTD: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys (before rotation) and values (N, H, T, E) of an attention layer."""
-    k = module.k_proj(x_NTD).unflatten(-1, (-1, module.head_dim))
-    v = module.v_proj(x_NTD).unflatten(-1, (-1, module.head_dim))
-    return _norm(module.k_layernorm, k).transpose(1, 2), v.transpose(1, 2)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

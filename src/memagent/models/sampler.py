@@ -76,29 +76,14 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
     shared = [places.setdefault(row.begun, len(places)) for row in active]
     ids_BT, mask_BT = left_pad(list(places), pad_id, model.device)
     position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
+    logits_BV, cache = _prefilled(model, ids_BT, mask_BT, position_BT)
+    if len(places) < len(active):
+        each = torch.tensor(shared, device=model.device)
+        cache.reorder_cache(each)
+        logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
     padded = bool((mask_BT == 0).any())
-    cache, sharing = None, len(places) < len(active)
-    tail = reach(model)  # of a prompt only so much is computed whole, and its last token
-    if tail is not None and (first := ids_BT.shape[1] - tail - 1) > 0 and bool(mask_BT[:, first - 1].all()):
-        cache = prefill(model, ids_BT[:, :first], mask_BT[:, :first] if padded else None, position_BT[:, :first])
-        ids_BT, position_BT = ids_BT[:, first:], position_BT[:, first:]
     while True:
-        output = model(
-            input_ids=ids_BT,
-            attention_mask=mask_BT if padded else None,
-            position_ids=position_BT,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        logits_BV = output.logits[:, -1].float()
-        if sharing:
-            each = torch.tensor(shared, device=model.device)
-            output.past_key_values.reorder_cache(each)
-            logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
-            sharing = False
-        cache = output.past_key_values
-        token_B, logprob_B = choose(logits_BV, active)
+        token_B, logprob_B = choose(logits_BV.float(), active)
         for row, token, logprob in zip(active, token_B.tolist(), logprob_B.tolist(), strict=True):
             row.take(token, logprob, stop_ids)
         going = [index for index, row in enumerate(active) if not row.done]
@@ -110,8 +95,28 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
             cache.reorder_cache(keep)  # selects rows, in every kind of layer
             active = [active[index] for index in going]
             token_B, mask_BT, position_BT = token_B[keep], mask_BT[keep], position_BT[keep]
-        ids_BT = token_B[:, None]
         mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(active), 1)], dim=1)
+        output = model(
+            input_ids=token_B[:, None],
+            attention_mask=mask_BT if padded else None,
+            position_ids=position_BT,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits_BV, cache = output.logits[:, -1], output.past_key_values
+
+
+def _prefilled(
+    model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, position_BT: torch.Tensor
+) -> tuple[torch.Tensor, Any]:
+    """Logits [B, V] after the prompts, and their cache."""
+    mask = mask_BT if bool((mask_BT == 0).any()) else None
+    tail = reach(model)
+    if tail is not None and mask_BT.shape[1] > tail and bool(mask_BT[:, -1 - tail].all()):
+        return prefill(model, ids_BT, mask, position_BT)
+    output = model(input_ids=ids_BT, attention_mask=mask, position_ids=position_BT, use_cache=True, logits_to_keep=1)
+    return output.logits[:, -1], output.past_key_values
 
 
 def left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
