@@ -104,3 +104,17 @@ def test_replies_are_generated_with_it_as_with_the_stock_model(
     assert [row.ids for row in mine] == [row.ids for row in stock]
     for one, other in zip(mine, stock, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "autocast"), [(torch.bfloat16, False), (torch.float32, True)])
+def test_in_bfloat16_replies_begin_as_with_the_stock_model(dtype: torch.dtype, autocast: bool) -> None:
+    """Weights in bfloat16 as an engine has them, and products in bfloat16 as a policy in training has them."""
+    model = make_model(LAYERS[0], dtype)
+
+    def first(way: Any) -> list[float]:
+        rows = [Row(prompt=random_ids(1, size)[0].tolist(), max_tokens=3, sampling=Sampling()) for size in (41, 12, 90)]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            sample(way, rows, stop_ids=frozenset(), pad_id=0)
+        return [row.logprobs[0] for row in rows]
+
+    assert first(model) == pytest.approx(first(Counted(model)), abs=0.06)

@@ -28,7 +28,6 @@ def reach(model: Any) -> int | None:
     return int((model.config.conv_L_cache - 1) * (len(kinds) - 1 - _last_attention(model)))
 
 
-@torch.inference_mode()
 def prefill(
     model: Lfm2ForCausalLM, ids_NT: Tensor, mask_NT: Tensor | None, position_NT: Tensor
 ) -> tuple[Tensor, DynamicCache]:
