@@ -28,7 +28,9 @@ class Stock:
 
 def main() -> None:
     from memagent.core import Sampling
+    from memagent.errors import MemagentError
     from memagent.models.checking import check_drafts
+    from memagent.models.lfm2 import reach
     from memagent.models.local import LocalEngine
     from memagent.models.sampler import Row, sample
 
@@ -40,10 +42,20 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    fewest = {"rows": 1, "tokens": 16, "reply": 1, "repeat": 1, "threads": 1}
+    for name, least in fewest.items():
+        given = getattr(arguments, name)
+        if min(given if isinstance(given, list) else [given]) < least:
+            parser.error(f"--{name} {given}: at least {least}")
     import torch  # after what sets up its native libraries
 
     torch.set_num_threads(arguments.threads)
-    model = LocalEngine(model_folder(arguments.model)).model
+    try:
+        model = LocalEngine(model_folder(arguments.model)).model
+    except MemagentError as error:
+        parser.error(str(error))
+    if reach(model) is None:
+        parser.error(f"--model {arguments.model}: no LFM2 model, nothing is left out of its passes")
     ways = {"stock": Stock(model), "ends": model}
     # Every token of a draft stands: a share of e^-60 of the likeliest is enough.
     shares = [1e-26] * arguments.reply
