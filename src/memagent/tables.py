@@ -1,30 +1,40 @@
-"""What is wrong with the tables of a file, in one line."""
+"""What is wrong with a table or a record that was given, in one line."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 # These say the value themselves, or are about one that is not there or is many.
 _COMPLETE = {"value_error", "missing", "too_short", "too_long"}
+_TABLES = {"model_type", "dict_type"}
 
 
 def problem(error: ValidationError, kind: type[BaseModel]) -> str:
-    """The first thing that pydantic found wrong with a `kind`: which field, what is said of it, what it was given.
+    """The first thing that pydantic found wrong with a `kind`: which field, what is said of it, what it was given."""
+    place, said = finding(error, kind)
+    return f"{place or 'the file'}: {said}"
 
-    For a field that does not exist, those that do.
+
+def finding(error: ValidationError, kind: type[BaseModel] | None = None, branches: Collection[str] = ()) -> tuple[str, str]:
+    """Where the first thing is that is wrong, empty for the whole; and what is said of it, with what was given.
+
+    Of a field that does not exist: those of `kind` that do. A union names the branch it tried, such as "tuple[int, int]":
+    no field has such a name, and those without brackets are given as `branches`.
     """
     first = error.errors()[0]
-    # A union names the branch it tried, such as "tuple[int, int]": no field has such a name.
-    place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
-    if first["type"] == "extra_forbidden":
-        return f"there is no {place}; there are {', '.join(_table(kind, first['loc'][:-1]).model_fields)}"
+    parts = [part for part in first["loc"] if "[" not in str(part) and part not in branches]
+    place = ".".join(map(str, parts))
+    if kind and first["type"] == "extra_forbidden":
+        return place, f"there is no such field; there are {', '.join(_table(kind, parts[:-1]).model_fields)}"
     said = first["msg"].removeprefix("Value error, ")
+    if first["type"] in _TABLES:
+        said = "Input should be a table (an object, in JSON)"
     given = "" if first["type"] in _COMPLETE else f", not {reprlib.repr(first['input'])}"
-    return f"{place or 'the file'}: {said}{given}"
+    return place, said + given
 
 
 def _table(kind: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:

@@ -403,7 +403,7 @@ def test_replies_of_a_lenient_engine_are_other_ones(folder: Any, engine: LocalEn
         ("lenience = 1.5", "drafts.lenience: .*less than or equal to 1, not 1.5"),
         ("lenience = nan", "drafts.lenience: .*not nan"),
         ('lenience = "much"', "drafts.lenience: .*not 'much'"),
-        ("leniency = 0.5", "there is no drafts.leniency; there are lenience, placeholder"),
+        ("leniency = 0.5", "drafts.leniency: there is no such field; there are lenience, placeholder"),
     ],
 )
 def test_a_table_of_drafts_that_cannot_be_used(tmp_path: Any, table: str, message: str) -> None:

@@ -149,8 +149,8 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
     opened = open_model(str(folder))
     assert (opened.defaults.profile, opened.engine.window, opened.defaults.budgets.chunk) == ("compact", 300, 100)
     for text, problem in (
-        ("colour = 1", "there is no colour; there are profile, "),
-        ("[budgets]\nmemmory = 1", r"there is no budgets\.memmory; there are question, .*memory"),
+        ("colour = 1", "colour: there is no such field; there are profile, "),
+        ("[budgets]\nmemmory = 1", r"budgets\.memmory: there is no such field; there are question, .*memory"),
         ("drafts = 3", "drafts: .* dictionary .*, not 3$"),
         ('[budgets]\nchunk = "x"', r"budgets\.chunk: .* integer.*, not 'x'$"),
         ("drafts true", "cannot be read: .*line 1"),

@@ -163,13 +163,13 @@ def broken(**changes: object) -> dict[str, object]:
     ("lines", "message"),
     [
         ([broken(), broken(answer="")], r"line 2, answer: .*at least 1 character"),
-        ([broken(), broken(question=None)], r"line 2, question: .*valid string"),
+        ([broken(), broken(question=None)], r"line 2, question: .*valid string, not None$"),
         ([broken(), broken(context=[["a"]])], r"line 2, context\.0\.1: Field required"),
         ([broken(), broken(supporting_facts=[["Nobody", 0]])], r"line 2, .*'Nobody', which is no title"),
         ([broken(), broken(supporting_facts=[])], r"line 2, .*no passage is marked as needed"),
         ([broken(), broken(gold_idx=[99])], r"line 2, .*gold_idx has 99, but there are 10"),
         ([broken(), {"question": "?", "answer": "!"}], r"line 2, .*no passages"),
-        ([broken(), ["a list"]], r"line 2, the record: .*dictionary"),
+        ([broken(), ["a list"]], r"line 2, the record: .*a table \(an object, in JSON\), not \['a list'\]$"),
         ([{"name": "x", "labels": []}], r"record 1, text: Field required|line 1, text: Field required"),
         (
             [contract(), contract(labels=[{"category": "x", "clauses": [""]}])],

@@ -27,6 +27,7 @@ from memagent.core.types import Span
 from memagent.errors import OutputError, TaskError
 from memagent.files import check_regular
 from memagent.scoring import Mode
+from memagent.tables import finding
 from memagent.tasks.rope import Piece, Rope
 from memagent.tasks.samples import Fact, Sample, checked
 
@@ -168,10 +169,8 @@ class SampleFile:
         try:
             given = SampleLine.model_validate(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            # A union names the branch it tried; a user knows no branches.
-            where = [str(part) for part in first["loc"] if part not in ("str", "SharedDocument")]
-            raise self._error(number, ".".join(where) or "the line", first["msg"]) from error
+            place, said = finding(error, SampleLine, branches=("str", "SharedDocument"))
+            raise self._error(number, place or "the line", said) from error
         target = given.meta.get("target", 1)
         if type(target) is not int or not 1 <= target <= _MOST_TOKENS:
             raise self._error(number, "meta.target", f"a length in tokens is an integer from 1 to {_MOST_TOKENS:,}")

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memagent.errors import TaskError
+from memagent.tables import finding
 from memagent.tasks.haystack import read_text
 from memagent.tasks.passages import Passage, Passages
 from memagent.tasks.question_lines import Filled, Found, MultihopQuestion, SquadFile
@@ -184,10 +185,8 @@ def _parsed(model: type[Line], path: Path, record: Located) -> Line:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        # A union names the branch it tried; a user knows no branches.
-        field = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]")) or "the record"
-        raise TaskError(f"{path}, {where}, {field}: {first['msg']}") from error
+        place, said = finding(error, model, branches=("str",))
+        raise TaskError(f"{path}, {where}, {place or 'the record'}: {said}") from error
 
 
 def _is_plain(path: Path) -> bool:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from memagent.core.types import Tokenizer
 from memagent.errors import TaskError
+from memagent.tables import finding
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.questions import QuestionSet
 from memagent.tasks.samples import Sample
@@ -65,11 +66,9 @@ class Task(Generic[Options]):
         try:
             return TypeAdapter(type(self.defaults)).validate_python(values | dict(given))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            if not where:  # the options are wrong together, and say so themselves
-                raise TaskError(f"task {self.name!r}: {first['msg'].removeprefix('Value error, ')}") from error
-            raise TaskError(f"task {self.name!r}, option {where}: {first['msg']}, not {first['input']!r}") from error
+            place, said = finding(error)
+            where = f", option {place}" if place else ""  # without a place the options are wrong together
+            raise TaskError(f"task {self.name!r}{where}: {said}") from error
 
     def sample(self, materials: Materials, request: Request, options: Options | None = None) -> Sample:
         """One sample. Raises TaskError if it cannot be made as asked."""
