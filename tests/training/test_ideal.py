@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -19,7 +20,7 @@ from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Chain, Slots, Variables, answer_pieces, first_notes, memory_pieces, memory_text
-from memagent.training.readings import draw_sample, right_turns
+from memagent.training.readings import draw_sample, mistaken_notes, right_turns
 from memagent.training.tokenizer import load_tokenizer
 
 TOKENIZER = FileTokenizer(load_tokenizer(EMBEDDED), name="embedded")
@@ -108,6 +109,30 @@ def test_turns_say_what_they_do() -> None:
     names = [turn.what for turn in right_turns(load_profile("compact"), TOKENIZER, sample, 200)]
     found = names.index("find")
     assert names == ["wait"] * found + ["find"] + ["keep"] * (len(names) - found - 2) + ["answer"]
+
+
+@pytest.mark.parametrize("name", ["niah_single_1", "niah_single_3", "niah_multikey_2", "niah_multiquery"])
+def test_a_false_value_stands_until_the_true_one_is_read(name: str) -> None:
+    task = find(name)
+    sample = task.sample(MATERIALS, Request(tokens=2048, seed=6, index=0))
+    false = mistaken_notes(random.Random(1), sample, MATERIALS.words)
+    assert isinstance(false, Slots)
+    ((key, value),) = [(key, values[0]) for key, values in false.lines if values]
+    true = next(fact for fact in sample.facts if fact.key == key)
+    assert value != true.value
+    assert [len(part) for part in value.split("-")] == [len(part) for part in true.value.split("-")]
+    turns = right_turns(load_profile("compact"), TOKENIZER, sample, 400, false)
+    assert f"Memory: {memory_text(false)}\n" in turns[0].prompt
+    memories = ["".join(text for text, _ in turn.reply) for turn in turns[:-1]]
+    found = next(n for n, place in enumerate(chunk(sample.document, TOKENIZER, 400)) if place.end >= true.end)
+    assert [f"{key}: {value}" in memory for memory in memories] == [n < found for n in range(len(memories))]
+    assert strict("".join(text for text, _ in turns[-1].reply), sample.answers, sample.mode) == 1
+
+
+@pytest.mark.parametrize("name", ["niah_multivalue", "vt", "multihop"])
+def test_nothing_false_is_noted_where_nothing_would_take_its_place(name: str) -> None:
+    sample = find(name).sample(MATERIALS, Request(tokens=2048, seed=6, index=0))
+    assert mistaken_notes(random.Random(1), sample, MATERIALS.words) == first_notes(sample)
 
 
 def test_a_fact_that_no_chunk_shows_whole_is_lost() -> None:

@@ -20,7 +20,7 @@ from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
-from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, right_turns
+from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, mistaken_notes, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.updates import Recipe, answer_prompt, draw_exercise, near_word, plant_all, prompt_parts
 from memagent.training.vocabulary import pieced_words
@@ -163,7 +163,9 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     while len(rows) < count:
         tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
         sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
-        turns = right_turns(source.profile, source.materials.tokenizer, sample, size)
+        false = recipe.mistaken > 0 and rng.random() < recipe.mistaken  # at 0 no draw: what was trained can be made again
+        notes = mistaken_notes(rng, sample, source.materials.words) if false else None
+        turns = right_turns(source.profile, source.materials.tokenizer, sample, size, notes)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]
     return rows[:count]
 

@@ -6,6 +6,7 @@ As long as every reply so far was right, the next prompt is known; so all turns 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -18,13 +19,17 @@ from memagent.core.types import Tokenizer
 from memagent.errors import TaskError
 from memagent.scoring import SCORERS
 from memagent.tasks.catalog import find
+from memagent.tasks.keys import make_value
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
+from memagent.tasks.wording import ValueKind
+from memagent.tasks.words import Words
 from memagent.training.fields import Part, Range, Share
-from memagent.training.ideal import Piece, answer_pieces, first_notes, memory_pieces, visible
+from memagent.training.ideal import Notes, Piece, Slots, answer_pieces, first_notes, memory_pieces, visible
 from memagent.training.updates import Exercise, answer_prompt, prompt_parts
 
 _TRIES = 8
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What a turn does: wait (nothing found yet), find (the memory changes), keep (it does not), answer, lost (an answer that
 # cannot be right, because a chunk border cuts a fact).
 What: TypeAlias = Literal["wait", "find", "keep", "answer", "lost"]
@@ -37,6 +42,8 @@ class TaskRecipe(Part):
     tokens   length of the document
     chunk    tokens of a chunk
     quiet    share of the turns in which nothing changes that are trained on
+    mistaken share of the readings that begin with a false value in the memory, which stands until the true one is read;
+             only where a line has one value, and a new statement takes the place of an older one
     answer   share of batches that hold answers only, to documents of the shortest length; the others hold updates only
     """
 
@@ -44,6 +51,7 @@ class TaskRecipe(Part):
     tokens: Range
     chunk: Range
     quiet: Share = 1.0
+    mistaken: Share = 0.0
     answer: Share = 0.05
     options: dict[str, Any] = Field(default={})
 
@@ -74,12 +82,32 @@ def draw_sample(rng: random.Random, name: str, options: Mapping[str, Any], mater
                 raise
 
 
-def right_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:
-    """All turns of a reading in which every reply is right. Raises TrainingError for a task nobody knows how to read."""
-    document, notes = str(sample.document), first_notes(sample)
+def mistaken_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
+    """The notes of a reader who has noted a false value, of the form of the true one, before the document begins.
+
+    Where notes collect values, and in chains of facts, nothing false is noted: no statement would take its place.
+    """
+    notes = first_notes(sample)
+    if not isinstance(notes, Slots) or notes.many:
+        return notes
+    fact = rng.choice([fact for fact in sample.facts if fact.needed])
+    kind: ValueKind = "number" if fact.value.isdigit() else "uuid" if _UUID.fullmatch(fact.value) else "word"
+    return notes.mistaken(fact.key, make_value(rng, kind, words, len(fact.value)))
+
+
+def right_turns(
+    profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int, notes: Notes | None = None
+) -> list[RightTurn]:
+    """All turns of a reading in which every reply is right. `notes`: what the memory holds before; None: it is empty.
+
+    Raises TrainingError for a task nobody knows how to read.
+    """
+    document, empty = str(sample.document), first_notes(sample)
+    notes = empty if notes is None else notes
     turns: list[RightTurn] = []
     for place in chunk(sample.document, tokenizer, chunk_tokens):
-        head, tail = prompt_parts(profile, Exercise(question=sample.question, notes=notes, first=not turns))
+        first = not turns and notes == empty
+        head, tail = prompt_parts(profile, Exercise(question=sample.question, notes=notes, first=first))
         before, notes = notes, notes.after(visible(sample.facts, document, place.start, place.end))
         what: What = "find" if notes != before else "keep" if any(values for _, values in notes.lines) else "wait"
         turns.append(RightTurn(what, head + document[place.start : place.end] + tail, memory_pieces(notes)))
