@@ -163,8 +163,9 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     while len(rows) < count:
         tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
         sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
-        false = recipe.mistaken > 0 and rng.random() < recipe.mistaken  # at 0 no draw: what was trained can be made again
-        notes = mistaken_notes(rng, sample, source.materials.words) if false else None
+        notes = None
+        if recipe.mistaken and rng.random() < recipe.mistaken:  # at 0 no draw: what was trained can be made again
+            notes = mistaken_notes(rng, sample, source.materials.words)
         turns = right_turns(source.profile, source.materials.tokenizer, sample, size, notes)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]
     return rows[:count]

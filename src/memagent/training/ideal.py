@@ -59,10 +59,6 @@ class Slots:
                 values[fact.key] = (*values[fact.key], fact.value) if self.many else (fact.value,)
         return replace(self, lines=tuple(values.items()))
 
-    def mistaken(self, key: str, value: str) -> Slots:
-        """The same notes with `value` for `key`, whatever the document says."""
-        return replace(self, lines=tuple((name, (value,) if name == key else values) for name, values in self.lines))
-
     @property
     def answer(self) -> list[str]:
         return [value for _, values in self.lines for value in values or (NOT_FOUND,)]

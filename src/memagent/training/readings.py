@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -92,7 +92,7 @@ def mistaken_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
         return notes
     fact = rng.choice([fact for fact in sample.facts if fact.needed])
     kind: ValueKind = "number" if fact.value.isdigit() else "uuid" if _UUID.fullmatch(fact.value) else "word"
-    return notes.mistaken(fact.key, make_value(rng, kind, words, len(fact.value)))
+    return notes.after([replace(fact, value=make_value(rng, kind, words, len(fact.value)))])
 
 
 def right_turns(
