@@ -46,6 +46,17 @@ def test_quiet_is_the_share_of_turns_without_change_that_are_trained_on(source: 
     assert changing(replies(source, quiet=1.0)) < changing(replies(source, quiet=0.3)) < 1
 
 
+def test_mistaken_is_the_share_of_readings_that_begin_with_a_false_value(source: Source) -> None:
+    def empty(rows: list[tuple[str, str]]) -> float:
+        return sum("not yet" in reply for _, reply in rows) / len(rows)
+
+    assert empty(replies(source, mistaken=1.0)) == 0
+    assert 0 < empty(replies(source, mistaken=0.5)) < empty(replies(source))
+    corrected = [prompt for prompt, reply in replies(source, mistaken=1.0, quiet=0.0)]
+    assert corrected
+    assert not any("Memory: nothing yet" in prompt or "not yet" in prompt for prompt in corrected)
+
+
 def test_a_batch_holds_updates_or_answers(source: Source) -> None:
     assert all("- " in reply for _, reply in replies(source))
     assert all("- " not in reply for _, reply in replies(source, answer=1.0))
