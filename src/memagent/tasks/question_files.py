@@ -185,7 +185,7 @@ def _parsed(model: type[Line], path: Path, record: Located) -> Line:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        place, said = finding(error, model, branches=("str",))
+        place, said = finding(error, branches=("str",))
         raise TaskError(f"{path}, {where}, {place or 'the record'}: {said}") from error
 
 
