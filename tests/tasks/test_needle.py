@@ -166,5 +166,5 @@ def test_options_come_from_text_and_errors_name_them() -> None:
         sample("niah_single_2", haystack="straw")
     with pytest.raises(TaskError, match="no option 'depth'"):
         sample("niah_single_2", depth=0.5)
-    with pytest.raises(TaskError, match="^task 'niah_single_2': .*a key, a value"):  # of the options together
+    with pytest.raises(TaskError, match=r"^task 'niah_single_2': .*a key, a value"):  # of the options together
         sample("niah_single_2", queries=0)
