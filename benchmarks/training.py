@@ -1,12 +1,13 @@
-"""The two halves of a batch of reinforcement learning against plain code on the same tokens, in turns within one process.
+"""The two halves of a batch of reinforcement learning, and the optimizer of supervised training, against plain code on the
+same tokens, in turns within one process.
 
     python benchmarks/training.py [--groups 4] [--members 8] [--tokens 700] [--reply 24] [--threads 1] [--repeat 3]
 
 Rollout: the embedded model samples --members replies of exactly --reply tokens to each of --groups prompts of --tokens
 tokens: memagent's sampler against `generate` of transformers. Update: forward and backward on the same conversations, each
 with an advantage: memagent's optimizer step (`update.step`: merging, objective, AdamW included) against the stock model's
-forward and backward in rows padded to one rectangle of the same token budget. Prompts are random tokens. Ratios are of the
-fastest of --repeat runs; above 1 memagent is faster.
+forward and backward in rows padded to one rectangle of the same token budget. Prompts are random tokens. Muon: one step
+for all of the model's matrices against PyTorch's. Ratios are of the fastest of --repeat runs; above 1 memagent is faster.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from memagent.models.sampler import Row, sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, CreditedRow, merge, weigh
 from memagent.training.loss import Objective
+from memagent.training.optimizers import Muon, matrices
 from memagent.training.policy import Policy
 from memagent.training.rl_config import UpdateConfig
 from memagent.training.update import Updater, micro_batches
@@ -104,6 +106,11 @@ def main() -> None:
         lambda: plain_step(policy.causal, rows),
     )
     print(f"| update | {total / ours:,.0f} | {total / theirs:,.0f} | {theirs / ours:.2f} |")
+    inner = matrices(policy.causal)
+    for value in inner:
+        value.grad = torch.randn_like(value)
+    ours, theirs = fastest(options.repeat, Muon(inner, lr=0.0).step, torch.optim.Muon(inner, lr=0.0).step)
+    print(f"\nA step of Muon: {ours:.3f} s, PyTorch's {theirs:.3f} s, ratio {theirs / ours:.2f}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from memagent.training.config import Schedule
+
+# Coefficients and steps of the Newton–Schulz iteration, those of torch.optim.Muon.
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+_STEPS = 5
+_OUTSIDE = re.compile("embed|lm_head")
 
 
 class Optimizers:
@@ -16,11 +23,9 @@ class Optimizers:
     """
 
     def __init__(self, model: torch.nn.Module, plan: Schedule) -> None:
-        trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        outside = ("embed", "lm_head")
-        inner = [value for name, value in trained if value.dim() == 2 and not any(part in name for part in outside)]
+        inner = matrices(model)
         ids = {id(value) for value in inner}
-        outer = [value for _, value in trained if id(value) not in ids]
+        outer = [value for value in model.parameters() if value.requires_grad and id(value) not in ids]
         groups: list[dict[str, Any]] = [{"params": outer, "weight_decay": 0.0}]
         if not plan.muon:
             groups.append({"params": inner, "weight_decay": plan.weight_decay})
@@ -28,9 +33,7 @@ class Optimizers:
         self.parts: list[torch.optim.Optimizer] = [torch.optim.AdamW(groups, lr=plan.rate, betas=plan.betas, fused=True)]
         if plan.muon:
             self.parts.append(
-                torch.optim.Muon(
-                    inner, lr=plan.rate, weight_decay=plan.weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"
-                )
+                Muon(inner, lr=plan.rate, weight_decay=plan.weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
             )
         self.factors = [1.0, plan.muon]
 
@@ -48,3 +51,55 @@ class Optimizers:
     def load_state_dict(self, states: list[dict[str, Any]]) -> None:
         for part, state in zip(self.parts, states, strict=True):
             part.load_state_dict(state)
+
+
+def matrices(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The matrices inside the layers that are trained."""
+    named = model.named_parameters()
+    return [value for name, value in named if value.requires_grad and value.dim() == 2 and not _OUTSIDE.search(name)]
+
+
+class Muon(torch.optim.Muon):
+    """torch.optim.Muon, orthogonalising all matrices of one shape at once, on a CPU in float32.
+
+    PyTorch iterates in bfloat16, matrix after matrix: on a CPU without bfloat16 instructions that took longer than forward
+    and backward together (docs/decisions/0018-muon-in-float32.md). Options other than the rate, the decay, the momentum
+    (always Nesterov's) and `match_rms_adamw` are not read. States are those of PyTorch's.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step; parameters without a gradient stay."""
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[Tensor]] = {}
+            for value in group["params"]:
+                if value.grad is not None:
+                    shapes.setdefault(value.shape, []).append(value)
+            for shape, values in shapes.items():
+                update_NRC = orthogonal(torch.stack([self._direction(value, group["momentum"]) for value in values]))
+                rate = group["lr"] * 0.2 * max(shape) ** 0.5
+                for value, update_RC in zip(values, update_NRC, strict=True):
+                    value.mul_(1 - group["lr"] * group["weight_decay"])
+                    value.add_(update_RC, alpha=-rate)
+
+    def _direction(self, value: Tensor, momentum: float) -> Tensor:
+        grad, state = value.grad, self.state[value]
+        assert grad is not None
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(grad)
+        state["momentum_buffer"].lerp_(grad, 1 - momentum)
+        return grad.lerp(state["momentum_buffer"], momentum)
+
+
+def orthogonal(matrix_NRC: Tensor, eps: float = 1e-7) -> Tensor:
+    """Nearly the orthogonal factor U Vᵀ of each matrix U S Vᵀ [N, R, C]: singular values come out between 0.5 and 1.5 or so
+    (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks")."""
+    a, b, c = _QUINTIC
+    wide = matrix_NRC.size(1) <= matrix_NRC.size(2)
+    value = matrix_NRC.to(torch.bfloat16 if matrix_NRC.is_cuda else torch.float32)
+    value = value if wide else value.mT
+    value = value / value.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
+    for _ in range(_STEPS):
+        gram = value @ value.mT
+        value = torch.baddbmm(value, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), value, beta=a)
+    return value if wide else value.mT
