@@ -87,6 +87,17 @@ def test_the_digest_changes_with_the_shared_text(tmp_path):
         ({**LINE, "document": ""}, "line 2, document: it is empty"),
         ({**LINE, "document": 5}, "line 2, document: .*, not 5"),
         ({**LINE, "documnet": "x"}, "line 2, documnet: there is no such field; there are id, task, question, document,"),
+        ({"qestion": "q", "document": "d", "answers": ["x"]}, "line 2, qestion: there is no such field"),
+        ({"document": "d", "answers": ["x"]}, "line 2, question: Field required"),
+        (
+            {**LINE, "document": {"file": "b.text", "sha": "00"}},
+            r"line 2, document\.sha: there is no such field; there are file,",
+        ),
+        ({**LINE, "document": {"pieces": []}}, r"line 2, document\.file: Field required"),
+        (
+            {**LINE, "document": {"file": "b.text", "pieces": [[0, "9"]]}},
+            r"line 2, document\.pieces\.0\.1: .*integer, not '9'",
+        ),
         ({**LINE, "mode": "some"}, "line 2, mode"),
         ({**LINE, "tokens": "many"}, "line 2, tokens: .*, not 'many'"),
         ({**LINE, "facts": [{"text": "The code", "start": 1, "end": 9}]}, r"line 2, facts\.0: .*characters 1 to 9"),

@@ -100,7 +100,7 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
     [
         ("hidden = 16", "hidden = 17", "model"),
         ("steps = 40", "steps = 0", r"schedule\.steps"),
-        ("steps = 40", "stepz = 40", r"schedule\.steps"),
+        ("steps = 40", "stepz = 40", r"schedule\.stepz: there is no such field; there are steps,"),
         ("asked = [1, 2]", "asked = [-1, 2]", r"mixture\.0\.asked"),
         ("seed = 3", "seed = 'three'", "seed"),
         ("seed = 3", "seed = 3\nstart = 'x'", "the file: give either `start`"),
