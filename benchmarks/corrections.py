@@ -4,9 +4,9 @@
         --tokens 2048 --samples 64 --seed 301401 -o samples.jsonl
     python benchmarks/corrections.py samples.jsonl [-m embedded FOLDER …] [--batch 32] [--threads 1] [--seed 0]
 
-One turn of each sample: the first chunk that states what is asked, read greedily by the protocol with "not yet" in the
-memory, with a false value of the form of the true one (drawn with --seed) for one of the keys, and with that again and
-drafts as the model's folder has them (lenience, decision 0017). A turn is right if the new memory is so, word for word.
+One turn of each sample, read greedily by the protocol: the first chunk that states the value of a key (drawn with --seed),
+with "not yet" in the memory, with a false value of the form of the true one for that key, and with that again and drafts as
+the model's folder has them (lenience, decision 0017). A turn is right if the new memory is so, word for word.
 Samples of tasks that collect values, and such that no chunk states in one piece, are left out and counted.
 """
 
@@ -39,8 +39,10 @@ def cases(samples: list[Sample], opened: OpenModel, seed: int) -> dict[str, list
         empty = first_notes(sample)
         false = mistaken_notes(random.Random(f"{seed}/{number}"), sample, words)
         plan = make_plan(sample.document, sample.question, settings, opened)
-        place = next((place for place in range(len(plan.chunks)) if noted(empty, sample, plan, place) != empty), None)
-        if false == empty or place is None:
+        wrong = [line for line in false.lines if line not in empty.lines]
+        places = range(len(plan.chunks))
+        place = next((place for place in places if not set(wrong) <= set(noted(false, sample, plan, place).lines)), None)
+        if place is None:
             continue
         for way, notes in zip(found, (empty, false), strict=True):
             right = memory_text(noted(notes, sample, plan, place))
