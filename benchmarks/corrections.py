@@ -1,12 +1,18 @@
-"""Whether a statement is noted that the memory contradicts: a false find corrects itself only if it is.
+"""Turn by turn: is a statement noted, also where the memory contradicts it, and does the memory stay where it should?
 
-    memagent synth niah_single_2 niah_single_3 niah_multikey_1 niah_multikey_2 niah_multikey_3 niah_multiquery updates \
-        --tokens 2048 --samples 64 --seed 301401 -o samples.jsonl
+    memagent synth niah_single_2 niah_single_3 niah_multikey_1 niah_multikey_2 niah_multikey_3 niah_multiquery updates \\
+        --tokens 8192 --samples 64 --seed 301403 -o samples.jsonl
     python benchmarks/corrections.py samples.jsonl [-m embedded FOLDER …] [--batch 32] [--threads 1] [--seed 0]
 
-One turn of each sample, read greedily by the protocol: the first chunk that states the value of a key (drawn with --seed),
-with "not yet" in the memory, with a false value of the form of the true one for that key, and with that again and drafts as
-the model's folder has them (lenience, decision 0017). A turn is right if the new memory is so, word for word.
+Single turns of each sample, read greedily by the protocol; a turn is right if the new memory is so, word for word. They are
+about one key of each sample (drawn with --seed), with nothing noted of the others:
+
+    noted      the first chunk that states its value, "not yet" in the memory
+    corrected  the same with a false value of the form of the true one in the memory; once more without drafts, since those
+               hold what stands (lenience, decision 0017)
+    waits      chunks that state nothing that is asked, "not yet" in the memory: the others are false finds
+    keeps      the same chunks with the true value in the memory: the others lose it
+
 Samples of tasks that collect values, and such that no chunk states in one piece, are left out and counted.
 """
 
@@ -14,7 +20,8 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from memagent.core import Completion, Plan, State, Turn, advance, next_turn
 from memagent.errors import MemagentError
@@ -23,52 +30,64 @@ from memagent.models.open import OpenModel, model_folder, narrowed, read_default
 from memagent.settings import make_plan, make_settings
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
-from memagent.tasks.words import shipped_words
-from memagent.training.ideal import Notes, first_notes, memory_text, visible
+from memagent.tasks.words import Words, shipped_words
+from memagent.training.ideal import first_notes, memory_text, visible
 from memagent.training.readings import mistaken_notes
 
-WAYS = ("not yet", "false value", "false value, drafts")
-Case = tuple[str, Plan, State, str]  # task, reading, where it stands, the right memory
+WAYS = ("noted", "corrected", "corrected, without drafts", "waits", "keeps")
 
 
-def cases(samples: list[Sample], opened: OpenModel, seed: int) -> dict[str, list[Case]]:
-    """For each of the first two ways, the turn of each sample."""
-    settings, words = make_settings(opened, model="benchmark"), shipped_words("eval")
-    found: dict[str, list[Case]] = {way: [] for way in WAYS[:2]}
-    for number, sample in enumerate(samples):
-        empty = first_notes(sample)
-        false = mistaken_notes(random.Random(f"{seed}/{number}"), sample, words)
-        plan = make_plan(sample.document, sample.question, settings, opened)
-        wrong = [line for line in false.lines if line not in empty.lines]
-        places = range(len(plan.chunks))
-        place = next((place for place in places if not set(wrong) <= set(noted(false, sample, plan, place).lines)), None)
-        if place is None:
-            continue
-        for way, notes in zip(found, (empty, false), strict=True):
-            right = memory_text(noted(notes, sample, plan, place))
-            found[way].append((sample.task, plan, State(chunk=place, turn=place, memory=memory_text(notes)), right))
-    return found
+@dataclass(frozen=True)
+class Case:
+    """A turn of a reading, from a memory that is given, and the memory after it that is right."""
+
+    plan: Plan
+    task: str
+    chunk: int
+    memory: str
+    right: str
+
+    @property
+    def state(self) -> State:
+        return State(chunk=self.chunk, turn=self.chunk, memory=self.memory)
 
 
-def noted(notes: Notes, sample: Sample, plan: Plan, place: int) -> Notes:
-    chunk = plan.chunks[place]
-    return notes.after(visible(sample.facts, str(sample.document), chunk.start, chunk.end))
+def cases(sample: Sample, plan: Plan, rng: random.Random, words: Words) -> Iterator[tuple[str, Case]]:
+    """The turns of a sample, each with its way."""
+    shown = [visible(sample.facts, str(sample.document), chunk.start, chunk.end) for chunk in plan.chunks]
+    empty = first_notes(sample)
+    false = mistaken_notes(rng, sample, words)
+    keys = {key for key, values in false.lines if (key, values) not in empty.lines}
+    stated = [place for place, facts in enumerate(shown) if any(fact.key in keys for fact in facts)]
+    if not stated:
+        return
+    true = empty.after([fact for fact in shown[stated[0]] if fact.key in keys])
+    quiet = [place for place, facts in enumerate(shown) if empty.after(facts) == empty]
+    for way, notes, places in (
+        ("noted", empty, stated[:1]),
+        ("corrected", false, stated[:1]),
+        ("waits", empty, quiet),
+        ("keeps", true, quiet),
+    ):
+        for place in places:
+            yield way, Case(plan, sample.task, place, memory_text(notes), memory_text(notes.after(shown[place])))
 
 
-def right(opened: OpenModel, asked: list[Case], batch: int) -> dict[str, list[bool]]:
-    """Per task, whether each memory came out right."""
-    found: dict[str, list[bool]] = defaultdict(list)
+def right(opened: OpenModel, asked: list[Case], batch: int) -> list[tuple[str, bool]]:
+    """Of each turn its task, and whether the memory comes out right."""
+    found = []
     for first in range(0, len(asked), batch):
         some = asked[first : first + batch]
-        turns: list[Turn] = [turn for _, plan, state, _ in some if (turn := next_turn(plan, state))]
-        for (task, plan, state, memory), reply in zip(some, opened.engine.generate(turns), strict=True):
-            found[task].append(isinstance(reply, Completion) and advance(plan, state, reply).memory == memory)
+        turns: list[Turn] = [turn for case in some if (turn := next_turn(case.plan, case.state))]
+        for case, reply in zip(some, opened.engine.generate(turns), strict=True):
+            good = isinstance(reply, Completion) and advance(case.plan, case.state, reply).memory == case.right
+            found.append((case.task, good))
     return found
 
 
 def cell(values: list[bool]) -> str:
     interval = wilson(sum(values), len(values))
-    return f"{sum(values) / len(values):.1%} ({interval.low:.0%}–{interval.high:.0%})"
+    return f"{sum(values) / len(values):.2%} ({interval.low:.1%}–{interval.high:.1%}; {len(values)})" if values else ""
 
 
 def main() -> None:
@@ -91,13 +110,19 @@ def main() -> None:
             defaults = read_defaults(folder)
             plain = narrowed(LocalEngine(folder), defaults)
             held = narrowed(LocalEngine(folder, drafts=defaults.drafts), defaults)
-            asked = cases(samples, plain, options.seed)
-            result = {way: right(plain, turns, options.batch) for way, turns in asked.items()}
-            result[WAYS[2]] = right(held, asked[WAYS[1]], options.batch)
-            print(f"\n{model}: {len(asked[WAYS[0]])} of {len(samples)} samples\n\n| task | turns | {' | '.join(WAYS)} |")
-            print("|---|---|---|---|---|")
-            for task, values in result[WAYS[0]].items():
-                print(f"| {task} | {len(values)} | {' | '.join(cell(result[way][task]) for way in WAYS)} |")
+            settings, words = make_settings(held, model="benchmark"), shipped_words("eval")
+            asked: dict[str, list[Case]] = {way: [] for way in WAYS}
+            for number, sample in enumerate(samples):
+                plan = make_plan(sample.document, sample.question, settings, held)
+                for way, case in cases(sample, plan, random.Random(f"{options.seed}/{number}"), words):
+                    asked[way].append(case)
+            asked[WAYS[2]] = asked["corrected"]
+            result = {way: right(plain if "without" in way else held, asked[way], options.batch) for way in WAYS}
+            print(f"\n{model}: {len(asked['noted'])} of {len(samples)} samples\n\n| task | {' | '.join(WAYS)} |")
+            print("|---|---|---|---|---|---|")
+            for task in [*dict.fromkeys(task for task, _ in result["noted"]), ""]:
+                cells = [cell([good for name, good in result[way] if task in ("", name)]) for way in WAYS]
+                print(f"| {task or '**all**'} | {' | '.join(cells)} |", flush=True)
     except MemagentError as error:
         parser.error(str(error))
 
