@@ -99,6 +99,7 @@ def test_the_digest_changes_with_the_shared_text(tmp_path):
             r"line 2, document\.pieces\.0\.1: .*integer, not '9'",
         ),
         ({**LINE, "mode": "some"}, "line 2, mode"),
+        ({**LINE, "mode": "some", "facts": [{"text": "The code", "start": -1, "end": 9}]}, "line 2, mode"),
         ({**LINE, "tokens": "many"}, "line 2, tokens: .*, not 'many'"),
         ({**LINE, "facts": [{"text": "The code", "start": 1, "end": 9}]}, r"line 2, facts\.0: .*characters 1 to 9"),
         ({**LINE, "facts": [{"text": "The code", "start": -1, "end": 9}]}, r"line 2, facts\.0\.start"),
