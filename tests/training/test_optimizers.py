@@ -49,7 +49,7 @@ def test_a_matrix_of_zeros_stays() -> None:
 
 def test_steps_are_those_of_pytorch() -> None:
     ours, theirs, before = parameters(), parameters(), parameters()
-    walked(Muon(ours, lr=0.01, weight_decay=0.1, momentum=0.95), ours, range(1, 6))
+    walked(Muon(ours, lr=0.01, weight_decay=0.1), ours, range(1, 6))
     stock = torch.optim.Muon(theirs, lr=0.01, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
     walked(stock, theirs, range(1, 6))
     for one, other, start in zip(ours, theirs, before, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -32,9 +33,7 @@ class Optimizers:
         groups = [group for group in groups if group["params"]]
         self.parts: list[torch.optim.Optimizer] = [torch.optim.AdamW(groups, lr=plan.rate, betas=plan.betas, fused=True)]
         if plan.muon:
-            self.parts.append(
-                Muon(inner, lr=plan.rate, weight_decay=plan.weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
-            )
+            self.parts.append(Muon(inner, lr=plan.rate, weight_decay=plan.weight_decay))
         self.factors = [1.0, plan.muon]
 
     def step(self, rate: float) -> None:
@@ -60,15 +59,18 @@ def matrices(model: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 
 class Muon(torch.optim.Muon):
-    """torch.optim.Muon, orthogonalising all matrices of one shape at once, on a CPU in float32.
+    """torch.optim.Muon with Nesterov's momentum and updates of AdamW's size, orthogonalising all matrices of one shape at
+    once, on a CPU in float32.
 
     PyTorch iterates in bfloat16, matrix after matrix: on a CPU without bfloat16 instructions that took longer than forward
-    and backward together (docs/decisions/0018-muon-in-float32.md). Options other than the rate, the decay, the momentum
-    (always Nesterov's) and `match_rms_adamw` are not read. States are those of PyTorch's.
+    and backward together (docs/decisions/0018-muon-in-float32.md). States are those of PyTorch's.
     """
 
+    def __init__(self, params: Iterable[torch.nn.Parameter], lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(params, lr=lr, weight_decay=weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """One step; parameters without a gradient stay."""
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
@@ -91,14 +93,14 @@ class Muon(torch.optim.Muon):
         return grad.lerp(state["momentum_buffer"], momentum)
 
 
-def orthogonal(matrix_NRC: Tensor, eps: float = 1e-7) -> Tensor:
+def orthogonal(matrix_NRC: Tensor) -> Tensor:
     """Nearly the orthogonal factor U Vᵀ of each matrix U S Vᵀ [N, R, C]: singular values come out between 0.5 and 1.5 or so
     (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks")."""
     a, b, c = _QUINTIC
     wide = matrix_NRC.size(1) <= matrix_NRC.size(2)
     value = matrix_NRC.to(torch.bfloat16 if matrix_NRC.is_cuda else torch.float32)
     value = value if wide else value.mT
-    value = value / value.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
+    value = value / value.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(_STEPS):
         gram = value @ value.mT
         value = torch.baddbmm(value, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), value, beta=a)
