@@ -2,7 +2,7 @@
 
     memagent synth niah_single_2 niah_single_3 niah_multikey_1 niah_multikey_2 niah_multikey_3 niah_multiquery updates \\
         --tokens 8192 --samples 64 --seed 301403 -o samples.jsonl
-    python benchmarks/corrections.py samples.jsonl [-m embedded FOLDER …] [--batch 32] [--threads 1] [--seed 0]
+    python benchmarks/corrections.py samples.jsonl [-m embedded FOLDER …] [--threads 1] [--seed 0]
 
 Single turns of each sample, read greedily by the protocol; a turn is right if the new memory is so, word for word. They are
 about one key of each sample (drawn with --seed), with nothing noted of the others:
@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memagent.core import Completion, Plan, State, Turn, advance, next_turn
+from memagent.core import Completion, Plan, State, advance, next_turn
 from memagent.errors import MemagentError
 from memagent.evaluation.statistics import wilson
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
@@ -34,26 +35,19 @@ from memagent.tasks.words import Words, shipped_words
 from memagent.training.ideal import first_notes, memory_text, visible
 from memagent.training.readings import mistaken_notes
 
-WAYS = ("noted", "corrected", "corrected, without drafts", "waits", "keeps")
-
 
 @dataclass(frozen=True)
 class Case:
-    """A turn of a reading, from a memory that is given, and the memory after it that is right."""
+    """A turn of a reading, and the memory after it that is right."""
 
-    plan: Plan
     task: str
-    chunk: int
-    memory: str
+    plan: Plan
+    state: State
     right: str
-
-    @property
-    def state(self) -> State:
-        return State(chunk=self.chunk, turn=self.chunk, memory=self.memory)
 
 
 def cases(sample: Sample, plan: Plan, rng: random.Random, words: Words) -> Iterator[tuple[str, Case]]:
-    """The turns of a sample, each with its way."""
+    """The turns of a sample, each with what it is to show."""
     shown = [visible(sample.facts, str(sample.document), chunk.start, chunk.end) for chunk in plan.chunks]
     empty = first_notes(sample)
     false = mistaken_notes(rng, sample, words)
@@ -63,26 +57,24 @@ def cases(sample: Sample, plan: Plan, rng: random.Random, words: Words) -> Itera
         return
     true = empty.after([fact for fact in shown[stated[0]] if fact.key in keys])
     quiet = [place for place, facts in enumerate(shown) if empty.after(facts) == empty]
-    for way, notes, places in (
+    for what, notes, places in (
         ("noted", empty, stated[:1]),
         ("corrected", false, stated[:1]),
         ("waits", empty, quiet),
         ("keeps", true, quiet),
     ):
         for place in places:
-            yield way, Case(plan, sample.task, place, memory_text(notes), memory_text(notes.after(shown[place])))
+            state = State(chunk=place, turn=place, memory=memory_text(notes))
+            yield what, Case(sample.task, plan, state, memory_text(notes.after(shown[place])))
 
 
-def right(opened: OpenModel, asked: list[Case], batch: int) -> list[tuple[str, bool]]:
+def right(opened: OpenModel, asked: list[Case]) -> list[tuple[str, bool]]:
     """Of each turn its task, and whether the memory comes out right."""
-    found = []
-    for first in range(0, len(asked), batch):
-        some = asked[first : first + batch]
-        turns: list[Turn] = [turn for case in some if (turn := next_turn(case.plan, case.state))]
-        for case, reply in zip(some, opened.engine.generate(turns), strict=True):
-            good = isinstance(reply, Completion) and advance(case.plan, case.state, reply).memory == case.right
-            found.append((case.task, good))
-    return found
+    turns = [turn for case in asked if (turn := next_turn(case.plan, case.state))]
+    return [
+        (case.task, isinstance(reply, Completion) and advance(case.plan, case.state, reply).memory == case.right)
+        for case, reply in zip(asked, opened.engine.generate(turns), strict=True)
+    ]
 
 
 def cell(values: list[bool]) -> str:
@@ -96,9 +88,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("samples")
     parser.add_argument("-m", "--model", nargs="+", default=["embedded"])
-    for name, value in (("batch", 32), ("threads", 1), ("seed", 0)):
+    for name, value in (("threads", 1), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
+    if options.threads < 1:
+        parser.error(f"--threads {options.threads}: at least 1")
     import torch
 
     torch.set_num_threads(options.threads)
@@ -111,17 +105,24 @@ def main() -> None:
             plain = narrowed(LocalEngine(folder), defaults)
             held = narrowed(LocalEngine(folder, drafts=defaults.drafts), defaults)
             settings, words = make_settings(held, model="benchmark"), shipped_words("eval")
-            asked: dict[str, list[Case]] = {way: [] for way in WAYS}
+            asked: dict[str, list[Case]] = defaultdict(list)
             for number, sample in enumerate(samples):
                 plan = make_plan(sample.document, sample.question, settings, held)
-                for way, case in cases(sample, plan, random.Random(f"{options.seed}/{number}"), words):
-                    asked[way].append(case)
-            asked[WAYS[2]] = asked["corrected"]
-            result = {way: right(plain if "without" in way else held, asked[way], options.batch) for way in WAYS}
-            print(f"\n{model}: {len(asked['noted'])} of {len(samples)} samples\n\n| task | {' | '.join(WAYS)} |")
+                for what, case in cases(sample, plan, random.Random(f"{options.seed}/{number}"), words):
+                    asked[what].append(case)
+            if not asked["noted"]:
+                parser.error(f"{options.samples}: none of its {len(samples)} samples asks for one value of a key")
+            columns = {
+                "noted": right(held, asked["noted"]),
+                "corrected": right(held, asked["corrected"]),
+                "corrected, without drafts": right(plain, asked["corrected"]),
+                "waits": right(held, asked["waits"]),
+                "keeps": right(held, asked["keeps"]),
+            }
+            print(f"\n{model}: {len(asked['noted'])} of {len(samples)} samples\n\n| task | {' | '.join(columns)} |")
             print("|---|---|---|---|---|---|")
-            for task in [*dict.fromkeys(task for task, _ in result["noted"]), ""]:
-                cells = [cell([good for name, good in result[way] if task in ("", name)]) for way in WAYS]
+            for task in [*dict.fromkeys(case.task for case in asked["noted"]), ""]:
+                cells = [cell([good for name, good in found if task in ("", name)]) for found in columns.values()]
                 print(f"| {task or '**all**'} | {' | '.join(cells)} |", flush=True)
     except MemagentError as error:
         parser.error(str(error))
