@@ -224,7 +224,8 @@ def test_a_token_of_a_draft_stands_if_it_is_likely_enough(model: Any, data: st.D
     guesses = [ranked(model, row.prompt, data.draw(ranks)) for row in plain]
     batch = [row for row in rows(guesses) if row.draft]
     for row in batch:
-        row.shares = data.draw(st.lists(st.floats(1e-4, 1), min_size=len(row.draft), max_size=len(row.draft)))
+        count, share = len(row.draft), st.just(0.0) | st.floats(1e-4, 1)
+        row.shares = data.draw(st.lists(share, min_size=count, max_size=count))
     if not batch:
         return
     check_drafts(model, batch, stop_ids=frozenset(), pad_id=0)
@@ -255,6 +256,20 @@ def test_what_is_held_to_and_what_is_not() -> None:
     assert set(Drafts(lenience=0.25).shares(memory, spans)) == {0.25}
     assert set(Drafts(placeholder="not yet").shares(memory, spans)) == {1.0}
     assert set(Drafts(lenience=0.25, placeholder="(.*)").shares(memory, spans)) == {0.25}  # it is text, not a pattern
+
+
+def test_whole_words_stand_from_their_second_token_on() -> None:
+    memory = "- a-b: 12, yes\n- c: not yet"
+    spans = [(at, at + 1) for at in range(len(memory))]  # tokens of one character
+    shares = Drafts(lenience=0.25, whole_words=True, placeholder="not yet").shares(memory, spans)
+    of = {share: [at for at, one in enumerate(shares) if one == share] for share in (0.0, 0.25, 1.0)}
+    assert "".join(memory[at] for at in of[0.0]) == "-b:" + "2," + "es" + ":"
+    assert "".join(memory[at] for at in of[0.25]) == "- a 1 y\n- c "
+    assert "".join(memory[at] for at in of[1.0]) == "not yet"
+    assert sum(map(len, of.values())) == len(memory)
+    wide = Drafts(whole_words=True).shares("a 123 é", [(0, 1), (1, 3), (3, 5), (5, 6), (6, 7), (6, 7)])
+    assert wide == [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]  # a token with the space begins a word; so do all bytes of a character
+    assert (Drafts().exact, Drafts(lenience=0.9).exact, Drafts(whole_words=True).exact) == (True, False, False)
 
 
 def test_models_whose_positions_depend_on_the_length_take_none() -> None:
@@ -389,11 +404,29 @@ def test_a_lenient_engine_holds_to_the_memory(folder: Any, engine: LocalEngine) 
     assert drawn.text not in (guess, plain.text)
 
 
+def test_an_engine_holds_to_whole_words(folder: Any, engine: LocalEngine) -> None:
+    """Whatever begins as the engine would have begun it is taken to the end of its word, and no further."""
+    texts = ("a house", "a tree", "two trees", "the sea", "a boat", "stones")
+    replies = zip(texts, engine.generate([turn(text, max_tokens=24) for text in texts]), strict=True)
+    begun = ((text, one, engine._hf_tokenizer.decode(one.token_ids[:1])) for text, one in replies)
+    text, plain, first = next(found for found in begun if found[2].isascii() and found[2].strip())
+    guess = f"{first}qzqzqz 12"
+    ids, spans = engine._chat.encode_reply(guess)
+    assert ids[0] == plain.token_ids[0]
+    within = sum(start < len(f"{first}qzqzqz") for start, _ in spans)
+    whole = LocalEngine(folder, dtype="float32", drafts=Drafts(whole_words=True))
+    [kept] = whole.generate([turn(text, guess, max_tokens=24)])
+    assert kept.token_ids[:within] == tuple(ids[:within]) != plain.token_ids[:within]
+    [drawn], [ever] = (one.generate([turn(text, guess, temperature=1.0)]) for one in (whole, engine))
+    assert drawn.token_ids == ever.token_ids  # sampled turns are as ever
+
+
 def test_replies_of_a_lenient_engine_are_other_ones(folder: Any, engine: LocalEngine) -> None:
     plain = LocalEngine(folder, dtype="float32")
     assert engine.identity == plain.identity  # drafts alone change nothing: a journal goes on
-    identities = {lenient_engine(folder, placeholder=what).identity for what in ("", "not yet")}
-    assert len(identities | {engine.identity}) == 3
+    tables: list[dict[str, Any]] = [{}, {"placeholder": "not yet"}, {"whole_words": True}]
+    identities = {lenient_engine(folder, **table).identity for table in tables}
+    assert len(identities | {engine.identity}) == 4
 
 
 @pytest.mark.parametrize(
@@ -403,7 +436,8 @@ def test_replies_of_a_lenient_engine_are_other_ones(folder: Any, engine: LocalEn
         ("lenience = 1.5", "drafts.lenience: .*less than or equal to 1, not 1.5"),
         ("lenience = nan", "drafts.lenience: .*not nan"),
         ('lenience = "much"', "drafts.lenience: .*not 'much'"),
-        ("leniency = 0.5", "drafts.leniency: there is no such field; there are lenience, placeholder"),
+        ("leniency = 0.5", "drafts.leniency: there is no such field; there are lenience, whole_words, placeholder"),
+        ('whole_words = "often"', "drafts.whole_words: .*not 'often'"),
     ],
 )
 def test_a_table_of_drafts_that_cannot_be_used(tmp_path: Any, table: str, message: str) -> None:
@@ -419,5 +453,5 @@ def test_a_model_folder_says_whether_its_turns_are_drafted(tmp_path: Any) -> Non
     for table, drafts in (("", Drafts()), ("lenience = 0.5", Drafts(lenience=0.5))):
         (folder / "memagent.toml").write_text(f"[drafts]\n{table}")
         assert open_model(str(folder)).engine._drafts == drafts  # type: ignore[attr-defined]
-    embedded = Drafts(lenience=0.001, placeholder=NOT_YET)
+    embedded = Drafts(lenience=0.001, whole_words=True, placeholder=NOT_YET)
     assert open_model("embedded").engine._drafts == embedded  # type: ignore[attr-defined]

@@ -67,8 +67,8 @@ class LocalEngine:
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
         if drafts and takes_drafts(model.config):
             self._drafts = drafts
-            if drafts.lenience < 1:  # its replies are others
-                self.identity += f":{drafts.lenience}:{drafts.placeholder}"
+            if not drafts.exact:  # its replies are others
+                self.identity += f":{drafts.lenience}:{drafts.placeholder}" + ":whole words" * drafts.whole_words
 
     @classmethod
     def hosting(
@@ -159,7 +159,7 @@ class LocalEngine:
         if self._hf_tokenizer.eos_token_id in self._stop_ids:
             ids, shares = [*ids, self._hf_tokenizer.eos_token_id], [*shares, self._drafts.lenience]
         row.draft = ids[: turn.max_tokens]
-        if self._drafts.lenience < 1 and not turn.sampling.temperature:
+        if not self._drafts.exact and not turn.sampling.temperature:
             row.shares = shares[: turn.max_tokens]
 
     async def agenerate(self, turn: Turn) -> Completion:
