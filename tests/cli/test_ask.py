@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,25 +77,6 @@ def test_dry_run_calls_nothing_and_counts_what_a_run_asks(memagent, book, served
     assert estimate["seconds"] is None
     again = memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json
     assert again["seconds"] > 0
-
-
-def test_a_dry_run_goes_by_earlier_readings_before_it_goes_by_the_models_folder(memagent, tmp_path):
-    pages = [tmp_path / "long.txt", tmp_path / "short.txt"]
-    pages[0].write_text(f"{FACT} " + "The sea was calm that day. " * 400)
-    pages[1].write_text(FACT)
-
-    def estimated(page: Path) -> dict[str, Any]:
-        return memagent("ask", page, "-q", QUESTION, "--dry-run", "--json").json
-
-    of_the_folder = estimated(pages[0])
-    assert of_the_folder["seconds"] == pytest.approx(of_the_folder["tokens"] / 8900)
-    for page in pages:
-        assert memagent("ask", page, "-q", QUESTION).code == 0
-    with Journal.open() as journal:
-        past = [(record.document["tokens"], record.seconds) for record in journal.list()]
-    speed = sum(tokens for tokens, _ in past) / sum(seconds for _, seconds in past)
-    assert len(past) == 2
-    assert estimated(pages[0])["seconds"] == pytest.approx(of_the_folder["tokens"] / speed)
 
 
 def test_prompt_tokens_of_a_dry_run_bound_what_full_memories_send(memagent, book):

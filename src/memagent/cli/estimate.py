@@ -35,9 +35,7 @@ def print_estimate(
 
 
 def estimate(session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None) -> dict[str, Any]:
-    """The numbers of a dry run, JSON-ready. Token counts are upper bounds; time is from the past, else what the
-    model's folder says of another machine, else None.
-    """
+    """The numbers of a dry run, JSON-ready. Token counts are upper bounds; time is from the past, or None."""
     settings, engine = session.settings, session.opened.engine
     budgets = settings.budgets
     plans = [session.plan(question) for question in questions]
@@ -48,7 +46,7 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
         prompt += plan.turns * (asked + budgets.memory) + plan.tokens
         completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
     priced = price_in is not None and price_out is not None
-    speed = _past_speed(session) or session.opened.defaults.tokens_per_second
+    speed = session.opened.defaults.tokens_per_second or _past_speed(session)
     total = sum(plan.tokens for plan in plans)
     return {
         "readings": len(plans),
@@ -65,16 +63,15 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
 
 
 def _past_speed(session: Session) -> float | None:
-    """Document tokens per second of the last finished readings with the same model, all together, if a journal has any."""
+    """Document tokens per second of the latest finished reading with the same model, if a journal has one."""
     if not default_path().is_file():
         return None  # looking must not make one
-    tokens = seconds = 0.0
     try:
         with Journal.open() as journal:
             for record in journal.list(limit=50, status="answered"):
-                read = record.document.get("tokens")
-                if record.settings.get("identity") == session.settings.identity and record.seconds and read:
-                    tokens, seconds = tokens + float(str(read)), seconds + record.seconds
+                tokens = record.document.get("tokens")
+                if record.settings.get("identity") == session.settings.identity and record.seconds and tokens:
+                    return float(str(tokens)) / record.seconds
     except JournalError:
         pass  # an estimate does without
-    return tokens / seconds if seconds else None
+    return None
