@@ -269,6 +269,8 @@ def test_whole_words_stand_from_their_second_token_on() -> None:
     assert sum(map(len, of.values())) == len(memory)
     wide = Drafts(whole_words=True).shares("a 123 é", [(0, 1), (1, 3), (3, 5), (5, 6), (6, 7), (6, 7)])
     assert wide == [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]  # a token with the space begins a word; so do all bytes of a character
+    across = Drafts(whole_words=True).shares("a.\n- b", [(0, 1), (1, 3), (3, 4), (4, 6)])
+    assert across == [1.0] * 4  # nor does a token that goes on behind the word's end
     assert (Drafts().exact, Drafts(lenience=0.9).exact, Drafts(whole_words=True).exact) == (True, False, False)
 
 

@@ -40,7 +40,7 @@ class Drafts(BaseModel):
         def share(start: int, end: int) -> float:
             if any(start < last and first < end for first, last in empty):
                 return 1.0
-            within = start > 0 and not memory[start].isspace() and not memory[start - 1].isspace()
+            within = start > 0 and not re.search(r"\s", memory[start - 1 : end])
             return 0.0 if within and self.whole_words else self.lenience
 
         return [share(start, end) for start, end in spans]
