@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import time
 from itertools import pairwise
 
 import pytest
@@ -77,6 +80,23 @@ def test_dry_run_calls_nothing_and_counts_what_a_run_asks(memagent, book, served
     assert estimate["seconds"] is None
     again = memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json
     assert again["seconds"] > 0
+
+
+def test_a_dry_run_counts_time_that_readings_shared_once(memagent, book, served, home):
+    def ask(count: int, *more: str):
+        return memagent("ask", book, *(f"-q=question {n}" for n in range(count)), "--json", *more, *served).json
+
+    ask(3)
+    ask(1)
+    began = time.time() + 1000  # later than its turns, which count as well
+    times = [(0, 100), (0, 104), (0, 90), (190, 200)]
+    with contextlib.closing(sqlite3.connect(home / "journal.sqlite3")) as journal:
+        for key, (first, last) in enumerate(times, start=1):
+            values = [began + last, last - first, key]
+            journal.execute("UPDATE readings SET touched = ?, seconds = ? WHERE key = ?", values)
+        journal.commit()
+    estimated = {count: ask(count, "--dry-run")["seconds"] for count in (1, 2, 3, 6)}
+    assert estimated == pytest.approx({1: 10, 2: 20, 3: 104, 6: 208})
 
 
 def test_prompt_tokens_of_a_dry_run_bound_what_full_memories_send(memagent, book):

@@ -8,7 +8,7 @@ from typing import Any
 from memagent.cli.console import print_json, write
 from memagent.core import template_tokens
 from memagent.errors import JournalError
-from memagent.journal import Journal, default_path
+from memagent.journal import Journal, ReadingRecord, default_path
 from memagent.session import Session
 
 _LIMIT = ", without turns asked again"
@@ -46,8 +46,8 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
         prompt += plan.turns * (asked + budgets.memory) + plan.tokens
         completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
     priced = price_in is not None and price_out is not None
-    speed = session.opened.defaults.tokens_per_second or _past_speed(session)
-    total = sum(plan.tokens for plan in plans)
+    total, longest = sum(plan.tokens for plan in plans), max(plan.tokens for plan in plans)
+    speed = session.opened.defaults.tokens_per_second
     return {
         "readings": len(plans),
         "characters": len(session.document),
@@ -57,21 +57,48 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
         "calls": sum(plan.turns for plan in plans),
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "seconds": total / speed if speed else None,
+        "seconds": total / speed if speed else _from_past(session, len(plans), longest),
         "cost": (prompt * (price_in or 0) + completion * (price_out or 0)) / 1e6 if priced else None,
     }
 
 
-def _past_speed(session: Session) -> float | None:
-    """Document tokens per second of the latest finished reading with the same model, if a journal has one."""
+def _from_past(session: Session, readings: int, tokens: int) -> float | None:
+    """Seconds for so many readings of `tokens` each, by finished readings with the same model, if a journal has any.
+
+    Readings that ran together are taken together; of the groups the one nearest in number, the latest of several. Fewer
+    than that are estimated to take as long as it did, more to take longer in proportion: an upper bound, if a token takes as
+    long as it did.
+    """
+    groups: list[list[ReadingRecord]] = []
+    for record in _finished(session):  # newest first
+        if groups and record.updated > min(map(_began, groups[-1])):
+            groups[-1].append(record)
+        else:
+            groups.append([record])
+    if not groups:
+        return None
+    group = min(groups, key=lambda group: abs(len(group) - readings))
+    took = max(record.updated for record in group) - min(map(_began, group))
+    read = max(float(str(record.document["tokens"])) for record in group)
+    return took * tokens / read * max(1.0, readings / len(group))
+
+
+def _finished(session: Session) -> list[ReadingRecord]:
+    """The latest finished readings with the same model, the last to end first."""
     if not default_path().is_file():
-        return None  # looking must not make one
+        return []  # looking must not make one
     try:
         with Journal.open() as journal:
-            for record in journal.list(limit=50, status="answered"):
-                tokens = record.document.get("tokens")
-                if record.settings.get("identity") == session.settings.identity and record.seconds and tokens:
-                    return float(str(tokens)) / record.seconds
+            records = journal.list(limit=50, status="answered")
     except JournalError:
-        pass  # an estimate does without
-    return None
+        return []  # an estimate does without
+    same = [
+        record
+        for record in records
+        if record.settings.get("identity") == session.settings.identity and record.seconds and record.document.get("tokens")
+    ]
+    return sorted(same, key=lambda record: record.updated, reverse=True)
+
+
+def _began(record: ReadingRecord) -> float:
+    return record.updated - (record.seconds or 0.0)
