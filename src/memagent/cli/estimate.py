@@ -66,8 +66,7 @@ def _from_past(session: Session, readings: int, tokens: int) -> float | None:
     """Seconds for so many readings of `tokens` each, by finished readings with the same model, if a journal has any.
 
     Readings that ran together are taken together; of the groups the one nearest in number, the latest of several. Fewer
-    than that are estimated to take as long as it did, more to take longer in proportion: an upper bound, if a token takes as
-    long as it did.
+    than that are taken to last as long, more to last longer in proportion: an upper bound for a model as fast as it was.
     """
     groups: list[list[ReadingRecord]] = []
     for record in _finished(session):  # newest first
