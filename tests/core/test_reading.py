@@ -22,6 +22,7 @@ from memagent.core import (
     state_from_json,
 )
 from memagent.core.budgets import JOIN_SLACK
+from memagent.core.outcomes import without_loop
 from memagent.core.reading import current_span
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models.tokenizers import ByteTokenizer
@@ -309,6 +310,64 @@ def test_what_fits_of_a_long_reply_must_have_the_form_too():
     state = after(a_plan, "- k: 1", f"- k: {long}", f"- k: {long}")
     assert (state.outcome, state.memory.startswith("- k: x0")) == ("fitted", True)
     assert after(a_plan, "- k: 1", long, long).outcome == "malformed"
+
+
+LOOP = "- k: 1 2" + " 3" * 12
+
+
+def test_a_loop_counts_once_and_what_has_the_form_then_is_not_asked_again():
+    state = after(plan(profile=LINED), LOOP)
+    assert (state.outcome, state.memory, state.chunk) == ("fitted", "- k: 1 2 3", 1)
+    state = after(plan(profile=LINED, rules="paper"), LOOP)
+    assert state.memory == "- k: 1 2" + " 3" * 6
+
+
+def test_a_loop_of_any_form_is_asked_again_first():
+    state = after(plan(), "- k: 1", LOOP)
+    assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
+    assert after(plan(), "- k: 1", LOOP, "- k: 2").memory == "- k: 2"
+    state = after(plan(), "- k: 1", LOOP, LOOP)
+    assert (state.outcome, state.memory) == ("fitted", "- k: 1 2 3")
+
+
+def test_a_loop_without_the_form_is_asked_again_and_then_not_taken():
+    state = after(plan(profile=LINED), "- k: 1", "bread" + " and bread" * 12)
+    assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
+    state = after(plan(profile=LINED), "- k: 1", *["bread" + " and bread" * 12] * 2)
+    assert (state.outcome, state.memory) == ("malformed", "- k: 1")
+
+
+def test_what_is_too_long_even_with_its_loop_once_is_asked_again_and_cut():
+    long = "- k: " + " ".join(f"x{n}" for n in range(14)) + " y" * 60
+    assert after(plan(profile=LINED), long).outcome == "retry_long"
+    assert after(plan(profile=LINED), long, long).memory == "- k: " + " ".join(f"x{n}" for n in range(8))
+
+
+@pytest.mark.parametrize(
+    ("reply", "once"),
+    [
+        ("- k: 4322503, 8379973, 8379973, 8379973, 83", "- k: 4322503, 8379973"),  # both end in 3
+        ("- a: not yet\n- b: not yet\n- b: not yet\n- b: not", "- a: not yet\n- b: not yet"),
+        ("- a: 1\n- a: 1\n- a: 1\n- a", "- a: 1"),
+        ("a b a b a b a b", "a b"),
+        ("重复这个重复这个重复这个重复", "重复这个"),
+        ("\n" * 9, ""),
+        ("1, 2, 2", "1, 2, 2"),
+        ("of all that was said, nothing matters: no, no, no", "of all that was said, nothing matters: no, no, no"),
+        ("", ""),
+    ],
+)
+def test_what_a_loop_is(reply, once):
+    assert without_loop(reply) == once
+
+
+@given(st.text("ab1 ,\n", max_size=40), st.text("ab1 ,\n", min_size=1, max_size=8), st.integers(0, 30))
+def test_without_its_loop_a_reply_is_a_beginning_of_it_and_short_however_long_it_ran(lead, unit, times):
+    reply = lead + unit * times
+    once = without_loop(reply)
+    assert reply.startswith(once)
+    if len(unit) * times > 3 * len(lead) + 4 * len(unit):
+        assert len(once) <= len(lead) + 2 * len(unit)
 
 
 @given(REPLIES, st.integers(0, 20), st.sampled_from(["careful", "paper"]))

@@ -5,6 +5,8 @@
 | a memory within its budget                 | replaces the memory                        | the same                 |
 | over the budget, or cut at the length limit| asked once more, shorter; then what fits,  | what fits replaces the   |
 |                                            | up to its last whole line or sentence      | memory                   |
+| too long by a loop at its end              | the loop counts once; not asked again if   | what fits replaces the   |
+|                                            | the profile says a form and it has that    | memory                   |
 | empty (or reasoning only)                  | asked once more; then the memory stays     | the memory becomes empty |
 | prose such as "no change"                  | the memory stays                           | the prose is the memory  |
 | not of the form that the profile asks for  | the memory stays                           | the reply is the memory  |
@@ -57,6 +59,8 @@ _FILLING = frozenset(
 )
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
 _WORD = re.compile(r"[^\W_]+")
+_WORD_GOES_ON = re.compile(r"(?<=\w)\w*")
+_LINE_GOES_ON = re.compile(r"(?<=[^\n]).*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -114,6 +118,26 @@ def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Toke
 def has_form(memory: str, line: str) -> bool:
     """True if every line of the memory matches the regular expression `line` in full; "" is matched by any."""
     return not line or all(re.fullmatch(line, one) for one in memory.splitlines())
+
+
+def without_loop(reply: str) -> str:
+    """The reply with a loop at its end once, up to the end of a line or word: "- a: 1, 2, 2, 2, 2, " is "- a: 1, 2".
+
+    A loop comes at least three times and is a quarter of the reply; without one, the reply is returned as it is.
+    """
+    size = len(reply)
+    for period in range(1, size // 3 + 1):
+        if reply[size - 2 * period :] != reply[size - 3 * period : size - period]:
+            continue
+        start = size - 3 * period
+        while start and reply[start - 1] == reply[start - 1 + period]:
+            start -= 1
+        if 4 * (size - start) >= size:
+            end = start + period
+            begun = _LINE_GOES_ON if "\n" in reply[start:end] else _WORD_GOES_ON
+            rest = begun.match(reply, end, end + period)
+            return reply[: end + (len(rest[0]) % period if rest else 0)].rstrip()
+    return reply
 
 
 def fit(reply: str, budget: int, tokenizer: Tokenizer, whole_lines: bool) -> str:

@@ -35,6 +35,7 @@ from memagent.core.outcomes import (
     over_budget,
     reply_text,
     says_no_change,
+    without_loop,
 )
 from memagent.core.prompts import Profile
 from memagent.core.types import Completion, Sampling, Span, Text, Tokenizer, Turn
@@ -257,12 +258,15 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
         return _next_span(plan, state, state.memory if stays else "", "empty")
     if careful and says_no_change(reply, plan.question):
         return _next_span(plan, state, state.memory, "unchanged")
+    form = plan.profile.memory_line
     fitted = over_budget(reply, completion, plan.budgets.memory, plan.tokenizer)
     if fitted:
-        if careful and not state.retry:
+        once = without_loop(reply) if careful else reply
+        fits = once != reply and plan.tokenizer.count(once) <= plan.budgets.memory
+        if careful and not state.retry and not (form and fits and has_form(once, form)):
             return _retry(state, "retry_long")
-        reply = fit(reply, plan.budgets.memory, plan.tokenizer, careful)
-    if careful and not has_form(reply, plan.profile.memory_line):
+        reply = once if fits else fit(once, plan.budgets.memory, plan.tokenizer, careful)
+    if careful and not has_form(reply, form):
         return _next_span(plan, state, state.memory, "malformed")
     if plan.write == "append":
         notes = appended(state.memory, reply)
