@@ -315,19 +315,21 @@ def test_what_fits_of_a_long_reply_must_have_the_form_too():
 LOOP = "- k: 1 2" + " 3" * 12
 
 
-def test_a_loop_counts_once_and_what_has_the_form_then_is_not_asked_again():
+def test_while_nothing_is_noted_a_loop_counts_once_at_once_if_it_has_the_form():
     state = after(plan(profile=LINED), LOOP)
     assert (state.outcome, state.memory, state.chunk) == ("fitted", "- k: 1 2 3", 1)
     state = after(plan(profile=LINED, rules="paper"), LOOP)
     assert state.memory == "- k: 1 2" + " 3" * 6
 
 
-def test_a_loop_of_any_form_is_asked_again_first():
-    state = after(plan(), "- k: 1", LOOP)
-    assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
-    assert after(plan(), "- k: 1", LOOP, "- k: 2").memory == "- k: 2"
-    state = after(plan(), "- k: 1", LOOP, LOOP)
-    assert (state.outcome, state.memory) == ("fitted", "- k: 1 2 3")
+def test_a_loop_is_asked_again_first_if_there_is_a_memory_to_lose():
+    for profile in (PROFILE, LINED):
+        state = after(plan(profile=profile), "- k: 1", LOOP)
+        assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
+        assert after(plan(profile=profile), "- k: 1", LOOP, "- k: 2").memory == "- k: 2"
+        state = after(plan(profile=profile), "- k: 1", LOOP, LOOP)
+        assert (state.outcome, state.memory) == ("fitted", "- k: 1 2 3")
+    assert after(plan(), LOOP).outcome == "retry_long"  # of any form
 
 
 def test_a_loop_without_the_form_is_asked_again_and_then_not_taken():

@@ -5,8 +5,8 @@
 | a memory within its budget                 | replaces the memory                        | the same                 |
 | over the budget, or cut at the length limit| asked once more, shorter; then what fits,  | what fits replaces the   |
 |                                            | up to its last whole line or sentence      | memory                   |
-| too long by a loop at its end              | the loop counts once; not asked again if   | what fits replaces the   |
-|                                            | the profile says a form and it has that    | memory                   |
+| too long by a loop at its end              | the same, but the loop counts once, and is | what fits replaces the   |
+|                                            | a first memory if it has a profile's form  | memory                   |
 | empty (or reasoning only)                  | asked once more; then the memory stays     | the memory becomes empty |
 | prose such as "no change"                  | the memory stays                           | the prose is the memory  |
 | not of the form that the profile asks for  | the memory stays                           | the reply is the memory  |

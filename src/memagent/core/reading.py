@@ -263,7 +263,8 @@ def _update_memory(plan: Plan, state: State, reply: str, completion: Completion)
     if fitted:
         once = without_loop(reply) if careful else reply
         fits = once != reply and plan.tokenizer.count(once) <= plan.budgets.memory
-        if careful and not state.retry and not (form and fits and has_form(once, form)):
+        begins = fits and not state.memory and form and has_form(once, form)
+        if careful and not state.retry and not begins:
             return _retry(state, "retry_long")
         reply = once if fits else fit(once, plan.budgets.memory, plan.tokenizer, careful)
     if careful and not has_form(reply, form):
