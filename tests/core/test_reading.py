@@ -333,9 +333,11 @@ def test_a_loop_is_asked_again_first_if_there_is_a_memory_to_lose():
 
 
 def test_a_loop_without_the_form_is_asked_again_and_then_not_taken():
-    state = after(plan(profile=LINED), "- k: 1", "bread" + " and bread" * 12)
+    run_on = "bread" + " and bread" * 12
+    assert after(plan(profile=LINED), run_on).outcome == "retry_long"
+    state = after(plan(profile=LINED), "- k: 1", run_on)
     assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
-    state = after(plan(profile=LINED), "- k: 1", *["bread" + " and bread" * 12] * 2)
+    state = after(plan(profile=LINED), "- k: 1", run_on, run_on)
     assert (state.outcome, state.memory) == ("malformed", "- k: 1")
 
 
