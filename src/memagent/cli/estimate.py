@@ -46,18 +46,18 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
         prompt += plan.turns * (asked + budgets.memory) + plan.tokens
         completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
     priced = price_in is not None and price_out is not None
-    total, longest = sum(plan.tokens for plan in plans), max(plan.tokens for plan in plans)
+    tokens = plans[0].tokens  # of each: they read the same document
     speed = session.opened.defaults.tokens_per_second
     return {
         "readings": len(plans),
         "characters": len(session.document),
-        "tokens": plans[0].tokens,
+        "tokens": tokens,
         "files": len(session.document.files),
         "chunks": len(plans[0].chunks),
         "calls": sum(plan.turns for plan in plans),
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "seconds": total / speed if speed else _from_past(session, len(plans), longest),
+        "seconds": len(plans) * tokens / speed if speed else _from_past(session, len(plans), tokens),
         "cost": (prompt * (price_in or 0) + completion * (price_out or 0)) / 1e6 if priced else None,
     }
 
