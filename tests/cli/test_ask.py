@@ -84,19 +84,24 @@ def test_dry_run_calls_nothing_and_counts_what_a_run_asks(memagent, book, served
 
 def test_a_dry_run_counts_time_that_readings_shared_once(memagent, book, served, home):
     def ask(count: int, *more: str):
-        return memagent("ask", book, *(f"-q=question {n}" for n in range(count)), "--json", *more, *served).json
+        return memagent("ask", book, *(f"-q=question {n}" for n in range(count)), "--json", *served, *more).json
 
-    ask(3)
+    ask(4)
     ask(1)
     began = time.time() + 1000  # later than its turns, which count as well
-    times = [(0, 100), (0, 104), (0, 90), (190, 200)]
+    times = [(0, 100), (0, 104), (0, 90), (5, 80), (190, 200)]
     with contextlib.closing(sqlite3.connect(home / "journal.sqlite3")) as journal:
         for key, (first, last) in enumerate(times, start=1):
             values = [began + last, last - first, key]
             journal.execute("UPDATE readings SET touched = ?, seconds = ? WHERE key = ?", values)
         journal.commit()
-    estimated = {count: ask(count, "--dry-run")["seconds"] for count in (1, 2, 3, 6)}
-    assert estimated == pytest.approx({1: 10, 2: 20, 3: 104, 6: 208})
+    estimated = {count: ask(count, "--dry-run")["seconds"] for count in (1, 2, 3, 4, 8)}
+    assert estimated == pytest.approx({1: 10, 2: 20, 3: 104, 4: 104, 8: 208})
+    short = ask(1, "--dry-run")["tokens"]
+    book.write_text(book.read_text() * 3)
+    long = ask(1, "--dry-run")
+    assert long["seconds"] == pytest.approx(10 * long["tokens"] / short)
+    assert ask(1, "--dry-run", "--model", "another")["seconds"] is None
 
 
 def test_prompt_tokens_of_a_dry_run_bound_what_full_memories_send(memagent, book):
