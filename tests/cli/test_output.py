@@ -49,6 +49,21 @@ def test_what_drives_a_terminal_is_not(memagent, note):
     assert result.out.splitlines()[0] == "a\ufffd[2J\ufffd\ufffd1m\ufffdb\ufffdc"
 
 
+def test_replies_that_were_no_memory_are_counted(memagent, note):
+    replies = iter(["", "", "The answer is a guess."])
+    with FaultServer(lambda _: next(replies)) as server:
+        result = memagent("ask", note, "-q", "x", *options(server))
+    assert "  memory: empty, nothing was noted" in result.out
+    assert "  2 of 3 replies were empty" in result.out
+    replies = iter(["a fact, " * 200, "another fact, " * 200, "A guess."])
+    with FaultServer(lambda _: next(replies)) as server:
+        result = memagent("ask", note, "-q", "x", *options(server))
+    assert "  2 of 3 replies were too long: asked again, or cut to what fits" in result.out
+    with FaultServer(lambda _: "a fact") as server:
+        result = memagent("ask", note, "-q", "x", *options(server))
+    assert " replies " not in result.out
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_encoding_that_lacks_characters(note, as_json):
     with FaultServer(lambda _: "naïve 你好 😀") as server:

@@ -11,6 +11,11 @@ from memagent.result import Reading
 from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
+_ODD = (
+    (("malformed",), "had not the form of a memory and were not taken"),
+    (("empty", "retry_empty"), "were empty"),
+    (("fitted", "retry_long"), "were too long: asked again, or cut to what fits"),
+)
 
 
 def print_readings(session: Session, results: Sequence[Reading], hint: Hint) -> None:
@@ -43,9 +48,12 @@ def _print_origin(result: Reading) -> None:
         write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
     if not result.evidence:
         write(("  the words of the answer stand nowhere in the text the memory came from", "dim"))
-    write("  memory:")
+    write("  memory:" if result.provenance else "  memory: empty, nothing was noted")
     for source in result.provenance:
         write(f"    {source.line}", (f"  turn {source.turn + 1}, from {source.place}" if source.place else "", "dim"))
+    for outcomes, what in _ODD:
+        if odd := sum(result.outcomes.get(outcome, 0) for outcome in outcomes):
+            write((f"  {odd:,} of {result.turns:,} replies {what}", "dim"))
     if result.id:
         write((f"  reading {result.id}; every memory: memagent readings show {result.id}", "dim"))
 
