@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from memagent.core import Completion, Plan, State, Turn, advance, pending, split, turn
+
 _WORD = re.compile(r"\s*\S+|\s+$")
 
 
@@ -34,3 +36,19 @@ class WordTokenizer:
 
     def ends(self, text: str) -> Sequence[int]:
         return [match.end() for match in _WORD.finditer(text)]
+
+
+def next_turn(plan: Plan, state: State) -> Turn | None:
+    """The first pending turn, or None if there is none."""
+    return next((turn(plan, state, id) for id in pending(plan, state)), None)
+
+
+def replied(plan: Plan, state: State, reply: str | Completion) -> State:
+    """The state after a reply to the first pending turn."""
+    completion = reply if isinstance(reply, Completion) else Completion(text=reply)
+    return advance(plan, state, next(iter(pending(plan, state)), "none"), completion)
+
+
+def halved(plan: Plan, state: State) -> State:
+    """The state after the first pending turn did not fit the window."""
+    return split(plan, state, next(iter(pending(plan, state))))

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memagent.api import aread, read, read_many
+    from memagent.api import aread, aread_many, aresume, read, read_many, resume
     from memagent.core import Budgets, Completion, Engine, Profile, Sampling, Span, Tokenizer, Turn
     from memagent.documents import Document, from_text, load
     from memagent.errors import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "memagent.api": ("aread", "read", "read_many"),
+    "memagent.api": ("aread", "aread_many", "aresume", "read", "read_many", "resume"),
     "memagent.core": ("Budgets", "Completion", "Engine", "Profile", "Sampling", "Span", "Tokenizer", "Turn"),
     "memagent.documents": ("Document", "from_text", "load"),
     "memagent.errors": (
@@ -99,12 +99,15 @@ __all__ = [
     "Turn",
     "__version__",
     "aread",
+    "aread_many",
+    "aresume",
     "from_text",
     "load",
     "load_profile",
     "open_model",
     "read",
     "read_many",
+    "resume",
 ]
 
 

@@ -1,100 +1,200 @@
-"""`read` and `aread`: from a document and a question to an answer, in one call."""
+"""From a document and a question to an answer in one call: `read`, `read_many`, `resume`, and the same without blocking."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypeVar, Unpack
 
-from memagent.core import Profile, Rules
 from memagent.documents import Document, load
-from memagent.journal import Journal
+from memagent.errors import JournalError
+from memagent.journal import Journal, ReadingRecord
 from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading
-from memagent.session import Session, Watcher
-from memagent.settings import make_settings
+from memagent.session import Progress, Session, Watcher
+from memagent.settings import ReadingOptions, Settings, make_settings
 
 Source = str | Path | Sequence[str | Path] | Document
 
 
-class ReadingOptions(TypedDict, total=False):
-    """Options of a reading; what is left out follows from the model. Tokens are those of the model's tokenizer."""
+class ReadOptions(ReadingOptions, total=False):
+    """What the functions of this module take, besides the options of a reading.
 
-    profile: str | Path | Profile | None
-    question_tokens: int | None
-    chunk_tokens: int | None
-    memory_tokens: int | None
-    answer_tokens: int | None
-    reasoning_tokens: int | None
-    temperature: float
-    top_p: float
-    seed: int | None
-    rules: Rules
-    direct: bool
-
-
-def read(
-    document: Source,
-    question: str,
-    *,
-    model: str | OpenModel = "embedded",
-    base_url: str | None = None,
-    journal: Journal | None = None,
-    watcher: Watcher | None = None,
-    **options: Unpack[ReadingOptions],
-) -> Reading:
-    """Reads a document chunk by chunk and answers a question from the memory.
-
-    document  a path, glob or folder, several of them, or a `Document` (`memagent.from_text` makes one from a string)
-    model     "embedded", a folder with weights, the name of a model served at `base_url`, or what `open_model` returned
+    model     "embedded" (the default), a folder with weights, the name of a model served at `base_url`, or what
+              `open_model` returned
+    base_url  base URL of an OpenAI-compatible server
     journal   an open journal makes the reading durable; without one nothing is written
     watcher   is called after every step with the readings that moved
-
-    Raises DocumentError, ConfigError, or the ModelError that ended the reading.
     """
-    [result] = read_many(document, [question], model=model, base_url=base_url, journal=journal, watcher=watcher, **options)
+
+    model: str | OpenModel
+    base_url: str | None
+    journal: Journal | None
+    watcher: Watcher | None
+
+
+def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
+    """Reads a document chunk by chunk and answers a question from the memory.
+
+    `document` is a path, glob or folder, several of them, or a `Document` (`memagent.from_text` makes one from a string).
+    For `options` see `ReadOptions` and `ReadingOptions`. Raises DocumentError, ConfigError, or the ModelError that ended
+    the reading.
+    """
+    [result] = read_many(document, [question], **options)
     return _answered(result)
 
 
-def read_many(
-    document: Source,
-    questions: Sequence[str],
-    *,
-    model: str | OpenModel = "embedded",
-    base_url: str | None = None,
-    journal: Journal | None = None,
-    watcher: Watcher | None = None,
-    **options: Unpack[ReadingOptions],
-) -> list[Reading]:
+def read_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
     """One reading per question, run together: batched in process, concurrent on a server.
 
     A reading that failed has its `error` set; the others are not affected.
     """
-    with _Opened(document, model, base_url, journal, options) as session:
-        return session.run(session.start(questions), watcher)
+    with _session(document, options) as session:
+        return session.run(session.start(questions), options.get("watcher"))
 
 
-async def aread(
-    document: Source,
-    question: str,
-    *,
-    model: str | OpenModel = "embedded",
-    base_url: str | None = None,
-    journal: Journal | None = None,
-    watcher: Watcher | None = None,
-    **options: Unpack[ReadingOptions],
-) -> Reading:
+async def aread(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
     """As `read`, without blocking the event loop."""
-    opened = _Opened(document, model, base_url, journal, options)
-    entering = asyncio.ensure_future(asyncio.to_thread(opened.__enter__))
-    try:
-        session = await asyncio.shield(entering)
-        [result] = await session.arun(await asyncio.to_thread(session.start, [question]), watcher)
-    finally:
-        await asyncio.wait([entering])  # what is being opened when this is cancelled is closed as well
-        opened.__exit__()
+    [result] = await aread_many(document, [question], **options)
     return _answered(result)
+
+
+async def aread_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
+    """As `read_many`, without blocking the event loop."""
+    async with _without_blocking(lambda: _session(document, options)) as session:
+        return await session.arun(await asyncio.to_thread(session.start, questions), options.get("watcher"))
+
+
+def resume(
+    id: str,
+    document: Source | None = None,
+    *,
+    journal: Journal | None = None,
+    model: OpenModel | None = None,
+    base_url: str | None = None,
+    watcher: Watcher | None = None,
+) -> Reading:
+    """Goes on with a reading that was interrupted or failed. No finished turn is asked again.
+
+    `id` is the reading's, or its beginning, in `journal` (None: the default one). `document` says where the document is
+    now, if it has moved or was not read from a file; `model` and `base_url` likewise. A reading that is answered is
+    returned as it ended. Raises JournalError if document or settings are not those it was begun with, or the ModelError
+    that ended it.
+    """
+    with _resumed(id, document, journal, model, base_url) as (session, reading):
+        [result] = session.run([reading], watcher)
+    return _answered(result)
+
+
+async def aresume(
+    id: str,
+    document: Source | None = None,
+    *,
+    journal: Journal | None = None,
+    model: OpenModel | None = None,
+    base_url: str | None = None,
+    watcher: Watcher | None = None,
+) -> Reading:
+    """As `resume`, without blocking the event loop."""
+    async with _without_blocking(lambda: _resumed(id, document, journal, model, base_url)) as (session, reading):
+        [result] = await session.arun([reading], watcher)
+    return _answered(result)
+
+
+def document_paths(record: ReadingRecord) -> list[str]:
+    """Where a reading's document was read from. Raises JournalError if it was not read from files."""
+    found = record.document.get("paths")
+    paths = [str(path) for path in found] if isinstance(found, Sequence) else []
+    if not paths or "-" in paths:
+        raise JournalError(
+            f"reading {record.id} read its document from standard input or memory: say where the document is now"
+        )
+    return paths
+
+
+def document_encoding(record: ReadingRecord) -> str | None:
+    """The encoding that was given for a reading's document."""
+    encoding = record.document.get("encoding")
+    return str(encoding) if encoding else None
+
+
+@contextmanager
+def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
+    """A session over a document and a model; what is opened here is closed with it."""
+    chosen: ReadingOptions = {name: value for name, value in options.items() if name in ReadingOptions.__annotations__}  # type: ignore[assignment]
+    model, base_url = options.get("model", "embedded"), options.get("base_url")
+    with _opened(source, None) as (document, paths), _engine(model, base_url) as opened:
+        name = model if isinstance(model, str) else model.engine.identity
+        settings = make_settings(opened, model=name, base_url=base_url, **chosen)
+        yield Session(document, opened, settings, options.get("journal"), paths=paths)
+
+
+@contextmanager
+def _resumed(
+    id: str, source: Source | None, journal: Journal | None, model: OpenModel | None, base_url: str | None
+) -> Iterator[tuple[Session, Progress]]:
+    with _journal(journal) as kept:
+        record = kept.resumable(id)
+        settings = Settings.from_json(record.settings)
+        given = document_paths(record) if source is None else source
+        with (
+            _opened(given, document_encoding(record)) as (document, paths),
+            _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
+        ):
+            session = Session(document, opened, settings.reopened(opened), kept, paths=paths)
+            yield session, session.resume(record.id)
+
+
+@contextmanager
+def _journal(given: Journal | None) -> Iterator[Journal]:
+    if given is not None:
+        yield given
+        return
+    with Journal.open() as journal:
+        yield journal
+
+
+@contextmanager
+def _opened(source: Source, encoding: str | None) -> Iterator[tuple[Document, list[str]]]:
+    """The document, and the paths by which it can be found again. One that was handed in stays open."""
+    if isinstance(source, Document):
+        yield source, []
+        return
+    paths = [source] if isinstance(source, str | Path) else source
+    with load(paths, encoding=encoding) as document:
+        yield document, [str(Path(path).absolute()) for path in paths]
+
+
+@contextmanager
+def _engine(model: str | OpenModel, base_url: str | None, settings: Settings | None = None) -> Iterator[OpenModel]:
+    """The model. One that was handed in stays open."""
+    if isinstance(model, OpenModel):
+        yield model
+        return
+    window, tokenizer = (settings.window, settings.tokenizer) if settings else (None, None)
+    opened = open_model(model, base_url=base_url, window=window, tokenizer=tokenizer)
+    try:
+        yield opened
+    finally:
+        opened.engine.close()
+
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def _without_blocking(make: Callable[[], AbstractContextManager[T]]) -> AsyncIterator[T]:
+    """Enters a context manager in a thread. What is being opened when this is cancelled is closed as well."""
+    context = make()
+    entering = asyncio.ensure_future(asyncio.to_thread(context.__enter__))
+    try:
+        yield await asyncio.shield(entering)
+    finally:
+        await asyncio.wait([entering])
+        if entering.exception() is None:
+            context.__exit__(None, None, None)
 
 
 def _answered(result: Reading) -> Reading:
@@ -104,37 +204,3 @@ def _answered(result: Reading) -> Reading:
             result.cause.add_note(f"resume with: memagent resume {result.id}")
         raise result.cause
     return result
-
-
-class _Opened:
-    """A session over a document and a model; closes what it opened itself."""
-
-    def __init__(
-        self,
-        document: Source,
-        model: str | OpenModel,
-        base_url: str | None,
-        journal: Journal | None,
-        options: ReadingOptions,
-    ) -> None:
-        self._document, self._model, self._base_url = document, model, base_url
-        self._journal, self._options = journal, options
-
-        self.document: Document | None = None
-        self.opened: OpenModel | None = None
-
-    def __enter__(self) -> Session:
-        given, model = self._document, self._model
-        paths = [given] if isinstance(given, str | Path) else given
-        self.document = paths if isinstance(paths, Document) else load(paths)
-        self.opened = open_model(model, base_url=self._base_url) if isinstance(model, str) else model
-        name = model if isinstance(model, str) else model.engine.identity
-        settings = make_settings(self.opened, model=name, base_url=self._base_url, **self._options)
-        absolute = [] if isinstance(paths, Document) else [str(Path(path).absolute()) for path in paths]
-        return Session(self.document, self.opened, settings, self._journal, paths=absolute)
-
-    def __exit__(self, *_: object) -> None:
-        if self.document is not None and not isinstance(self._document, Document):
-            self.document.close()
-        if self.opened is not None and isinstance(self._model, str):
-            self.opened.engine.close()

@@ -1,35 +1,45 @@
-"""Runs readings on an engine: one (`read`), one of many in flight (`aread`), or a batch in lockstep (`read_batch`); `run`
-and `arun` take several readings and choose what suits the engine.
+"""Runs readings on an engine: `read` and `read_batch` in lockstep, `aread` with turns in flight; `run` and `arun` take
+several readings and choose what suits the engine.
 
-They all give identical transcripts on the same plan and engine. They add to the protocol only what is not pure: calling
-the engine, telling an observer, and turning "the prompt did not fit" into a split chunk. Retries of failed requests belong
-to the engine that knows its transport.
+A reading may have many turns pending. The drivers start as many as the engine has use for, over all readings, and take
+completions in the order in which they arrive. On the same plan and engine they end in the same state; where a reader has
+one turn pending at a time, their transcripts are identical. They add to the protocol only what is not pure: calling the
+engine, telling an observer, and turning "the prompt did not fit" into a split. Retries of failed requests belong to the
+engine that knows its transport.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
-from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, advance, next_turn, split_chunk
+from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """A finished turn: what was shown (`span`), what came back, what it came to, and the state after it."""
+    """A finished turn: what was shown (`spans`), what came back, what it came to, and the state after it.
+
+    `number` counts the finished turns of the reading from 0, in the order in which they ended. `id` is the turn's name,
+    whatever the order. `snapshot`: the state has to be stored with the turn, because turns before it do not lead there by
+    themselves (or because it is small).
+    """
 
     number: int
+    id: str
     kind: TurnKind
-    span: Span | None
+    spans: tuple[Span, ...]
     completion: Completion
     state: State
+    snapshot: bool = True
 
     @property
     def outcome(self) -> Outcome:
@@ -43,7 +53,7 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """A finished reading: its turns in order (those driven here; a resumed reading leaves out the earlier ones).
+    """A finished reading: its turns as they ended (those driven here; a resumed reading leaves out the earlier ones).
 
     There are none if it was run with keep=False, as long readings are by those who watch them turn by turn.
     """
@@ -60,34 +70,56 @@ class Transcript:
         return self.state.memory
 
 
-# Called after each step, before the next turns are requested, with (index of the reading, its record) pairs.
+# Called after each step, before turns that depend on it are requested, with (index of the reading, its record) pairs.
 Observer: TypeAlias = Callable[[Sequence[tuple[int, TurnRecord]]], None]
 
 
 class _Cursor:
-    """One reading under way: the protocol's two functions around a current state."""
+    """One reading under way: the protocol's functions around a current state."""
 
     def __init__(self, plan: Plan, state: State | None, keep: bool) -> None:
         self.plan = plan
-        self.state = state or State()
+        self.state = state or reading.start(plan)
         self._keep = keep
+        self._split = False  # since the last snapshot
         self.records: list[TurnRecord] = []
-        self.turn = next_turn(plan, self.state)
+        self.failure: ModelError | None = None
 
-    def take(self, result: Completion | Exception) -> TurnRecord | None:
-        """Feeds what the engine gave. Returns the record of a finished turn, None after a split; raises failures."""
-        assert self.turn is not None
+    def turns(self, under_way: frozenset[str] | set[str] = frozenset()) -> Iterator[Turn]:
+        """The turns that can be generated now and are not under way, made one at a time."""
+        if self.failure is None:
+            for id in reading.pending(self.plan, self.state):
+                if id not in under_way:
+                    yield reading.turn(self.plan, self.state, id)
+
+    def take(self, turn: Turn, result: Completion | Exception) -> TurnRecord | None:
+        """Feeds what the engine gave. Returns the record of a finished turn, None if there is none; raises failures."""
+        if self.state.finished:
+            return None  # another turn of the same step has ended the reading
         if isinstance(result, ContextTooLongError):
-            self.state, record = _split(self.plan, self.state, result), None
-        elif isinstance(result, Exception):
+            try:
+                self.state = reading.split(self.plan, self.state, turn.id)
+            except ContextTooLongError as error:
+                raise error from result
+            self._split = True
+            return None
+        if isinstance(result, Exception):
             raise result
-        else:
-            self.state = advance(self.plan, self.state, result)
-            turn = self.turn
-            record = TurnRecord(number=turn.number, kind=turn.kind, span=turn.span, completion=result, state=self.state)
-            if self._keep:
-                self.records.append(record)
-        self.turn = next_turn(self.plan, self.state)
+        number = self.state.turns
+        self.state = reading.advance(self.plan, self.state, turn.id, result)
+        snapshot = self.state.settled or self._split
+        self._split = self._split and not snapshot
+        record = TurnRecord(
+            number=number,
+            id=turn.id,
+            kind=turn.kind,
+            spans=turn.spans,
+            completion=result,
+            state=self.state,
+            snapshot=snapshot,
+        )
+        if self._keep:
+            self.records.append(record)
         return record
 
     @property
@@ -97,11 +129,43 @@ class _Cursor:
 
 def read(plan: Plan, engine: Engine, *, state: State | None = None, observer: Observer | None = None) -> Transcript:
     """Runs a reading to its end, from `state` if given. Raises the ModelError that ended it."""
-    cursor = _Cursor(plan, state, keep=True)
-    while cursor.turn is not None:
-        [result] = engine.generate([cursor.turn])
-        _tell(observer, [(0, cursor.take(result))])
-    return cursor.transcript
+    [result] = read_batch([plan], engine, states=[state], observer=observer)
+    if isinstance(result, ModelError):
+        raise result
+    return result
+
+
+def read_batch(
+    plans: Sequence[Plan],
+    engine: Engine,
+    *,
+    states: Sequence[State | None] | None = None,
+    observer: Observer | None = None,
+    keep: bool = True,
+) -> list[Transcript | ModelError]:
+    """Runs many readings in lockstep: each step generates turns of every unfinished one in a single call.
+
+    A reading has one turn in a step, or a share of the engine's concurrency if there are fewer readings than that. One that
+    fails yields its error in its place, the others go on. Raises only what is not a ModelError.
+    """
+    cursors = [_Cursor(plan, state, keep) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
+    while active := _step(cursors, engine.concurrency):
+        results = engine.generate([turn for _, turn in active])
+        done: list[tuple[int, TurnRecord | None]] = []
+        for (index, turn), result in zip(active, results, strict=True):
+            try:
+                done.append((index, cursors[index].take(turn, result)))
+            except ModelError as error:
+                cursors[index].failure = cursors[index].failure or error
+        _tell(observer, done)
+    return [cursor.failure or cursor.transcript for cursor in cursors]
+
+
+def _step(cursors: Sequence[_Cursor], concurrency: int) -> list[tuple[int, Turn]]:
+    """The turns of one step, those of a reading together."""
+    going = [(index, cursor) for index, cursor in enumerate(cursors) if not (cursor.failure or cursor.state.finished)]
+    share = max(1, concurrency // max(1, len(going)))
+    return [(index, turn) for index, cursor in going for turn in islice(cursor.turns(), share)]
 
 
 async def aread(
@@ -113,39 +177,37 @@ async def aread(
     index: int = 0,
     keep: bool = True,
 ) -> Transcript:
-    """As `read`, without blocking: many may run at once. The observer is told this reading's `index`, in another thread."""
-    cursor = _Cursor(plan, state, keep)
-    while cursor.turn is not None:
-        record = cursor.take(await _attempt(engine, cursor.turn))
-        if observer is not None:
-            await asyncio.to_thread(_tell, observer, [(index, record)])
-    return cursor.transcript
+    """As `read`, without blocking, with up to the engine's concurrency of turns in flight.
 
-
-def read_batch(
-    plans: Sequence[Plan],
-    engine: Engine,
-    *,
-    states: Sequence[State | None] | None = None,
-    observer: Observer | None = None,
-    keep: bool = True,
-) -> list[Transcript | ModelError]:
-    """Runs many readings in lockstep: each step generates the next turn of every unfinished one in a single call.
-
-    A reading that fails yields its error in its place, the others go on. Raises only what is not a ModelError.
+    The observer is told this reading's `index`, in another thread. A turn that fails ends the reading, once those that
+    ended with it are recorded; the others in flight are given up.
     """
-    cursors = [_Cursor(plan, state, keep) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
-    failures: dict[int, ModelError] = {}
-    while active := [(i, cursor, cursor.turn) for i, cursor in enumerate(cursors) if cursor.turn and i not in failures]:
-        results = engine.generate([turn for _, _, turn in active])
-        done: list[tuple[int, TurnRecord | None]] = []
-        for (index, cursor, _), result in zip(active, results, strict=True):
-            try:
-                done.append((index, cursor.take(result)))
-            except ModelError as error:
-                failures[index] = error
-        _tell(observer, done)
-    return [failures.get(index) or cursor.transcript for index, cursor in enumerate(cursors)]
+    cursor = _Cursor(plan, state, keep)
+    flying: dict[asyncio.Task[Completion | ModelError], Turn] = {}
+    try:
+        while not cursor.state.finished:
+            room = max(1, engine.concurrency) - len(flying)
+            for turn in list(islice(cursor.turns({turn.id for turn in flying.values()}), room)):
+                flying[asyncio.create_task(_attempt(engine, turn))] = turn
+            if not flying:
+                break
+            ended, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+            done: list[tuple[int, TurnRecord | None]] = []
+            for task in [task for task in flying if task in ended]:
+                turn = flying.pop(task)
+                try:
+                    done.append((index, cursor.take(turn, task.result())))
+                except ModelError as error:
+                    cursor.failure = cursor.failure or error
+            if observer is not None and done:
+                await asyncio.to_thread(_tell, observer, done)
+            if cursor.failure is not None:
+                raise cursor.failure
+    finally:
+        for task in flying:
+            task.cancel()
+        await asyncio.gather(*flying, return_exceptions=True)
+    return cursor.transcript
 
 
 def run(
@@ -191,9 +253,9 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
         raise failures.exceptions[0] from None
 
 
-async def _result(reading: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:
+async def _result(work: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:
     try:
-        return await reading
+        return await work
     except ModelError as error:
         return error
 
@@ -235,18 +297,12 @@ async def _in_thread(
         raise
 
 
-async def _attempt(engine: Engine, turn: Turn) -> Completion | Exception:
+async def _attempt(engine: Engine, turn: Turn) -> Completion | ModelError:
+    """The completion, or the failure: a ModelError belongs to its reading, anything else is a bug and is raised."""
     try:
         return await engine.agenerate(turn)
-    except ContextTooLongError as error:
+    except ModelError as error:
         return error
-
-
-def _split(plan: Plan, state: State, cause: ContextTooLongError) -> State:
-    try:
-        return split_chunk(plan, state)
-    except ContextTooLongError as error:
-        raise error from cause
 
 
 def _tell(observer: Observer | None, step: Sequence[tuple[int, TurnRecord | None]]) -> None:

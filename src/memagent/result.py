@@ -35,7 +35,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A memory line, the turn that first wrote it, and the text that turn showed: characters [start, end) at `place`."""
+    """A memory line, the number of the turn that first wrote it, and the text that turn showed.
+
+    The text begins at `place` and lies within characters [start, end); an excerpt leaves out some of them.
+    """
 
     line: str
     turn: int
@@ -74,6 +77,7 @@ class Reading:
     evidence: tuple[Evidence, ...] = ()
     document: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
+    identity: str = ""
     seconds: float = 0.0
     cause: ModelError | None = field(default=None, compare=False, repr=False)
 
@@ -93,15 +97,17 @@ class Ledger:
         self.turns = 0
         self.outcomes: Counter[str] = Counter()
         self.usage = Usage()
+        self.last_spans: tuple[Span, ...] = ()  # what the last turn showed
         self._provenance = Provenance()
 
     def add(
-        self, number: int, span: Span | None, outcome: Outcome | str, memory: str, completion: Mapping[str, Any]
+        self, number: int, spans: tuple[Span, ...], outcome: Outcome | str, memory: str, completion: Mapping[str, Any]
     ) -> None:
         """Takes in a finished turn. `completion` has the token counts and seconds of `Usage`."""
         self.turns += 1
         self.outcomes[outcome] += 1
-        self._provenance.update(number, span, memory)
+        self.last_spans = spans
+        self._provenance.update(number, spans, memory)
         added = {key: completion.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
         self.usage = Usage(
             calls=self.usage.calls + 1,
@@ -119,9 +125,9 @@ def sources(origins: Iterable[LineOrigin], text: Locator) -> tuple[Source, ...]:
         Source(
             line=origin.line,
             turn=origin.turn,
-            start=origin.span.start if origin.span else None,
-            end=origin.span.end if origin.span else None,
-            place=str(text.locate(origin.span.start)) if origin.span else "",
+            start=origin.spans[0].start if origin.spans else None,
+            end=origin.spans[-1].end if origin.spans else None,
+            place=str(text.locate(origin.spans[0].start)) if origin.spans else "",
         )
         for origin in origins
     )
@@ -133,7 +139,7 @@ def evidence(answer: str, origins: Iterable[LineOrigin], text: Locator) -> tuple
     Spans of lines that hold the words come first. Words that stand in no such span give no entry: the model may have put
     it in its own words, or made it up. Case is ignored.
     """
-    known = [origin for origin in origins if origin.span is not None]
+    known = [origin for origin in origins if origin.spans]
     return tuple(found for item in _items(answer, known, text) for found in _find(item, known, text))
 
 
@@ -151,13 +157,13 @@ def _find(item: str, origins: list[LineOrigin], text: Locator) -> Iterator[Evide
     if len(item) < _SHORTEST_SEARCHED:
         return
     sought = _pattern(item)
-    for origin in sorted(origins, key=lambda origin: sought.search(origin.line) is None):
-        assert origin.span is not None
-        content = text.read(origin.span.start, origin.span.end)
+    ordered = sorted(origins, key=lambda origin: sought.search(origin.line) is None)
+    for turn, span in ((origin.turn, span) for origin in ordered for span in origin.spans):
+        content = text.read(span.start, span.end)
         if match := sought.search(content):
-            offset = origin.span.start + match.start()
+            offset = span.start + match.start()
             quote = _quote(content, match.start(), len(match.group()))
-            yield Evidence(text=item, turn=origin.turn, offset=offset, place=str(text.locate(offset)), quote=quote)
+            yield Evidence(text=item, turn=turn, offset=offset, place=str(text.locate(offset)), quote=quote)
             return
 
 

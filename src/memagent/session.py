@@ -6,10 +6,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State, state_from_json
+from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State
+from memagent.core import reading as protocol
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import ModelError, ModelReplyError
@@ -28,30 +29,29 @@ class Progress:
     """
 
     plan: Plan
+    state: State
     id: str | None = None
-    state: State = field(default_factory=State)
     ledger: Ledger = field(default_factory=Ledger)
-    tokens_read: int = 0
     earlier: float = 0.0
     closed: bool = False
 
     @property
     def turns_left(self) -> int:
         """Turns still to come, unless one is asked again or a chunk is split."""
-        return 0 if self.state.finished else self.plan.turns - self.state.chunk
+        return self.plan.reader.left(self.plan, self.state)
+
+    @property
+    def tokens_read(self) -> int:
+        """Document tokens that were dealt with."""
+        return self.state.tokens_read
 
     def add(self, record: TurnRecord) -> None:
         """Takes in a finished turn."""
-        self.move(record.state)
-        self.ledger.add(record.number, record.span, record.outcome, record.memory, _costs(record.completion))
+        self.state = record.state
+        self.ledger.add(record.number, record.spans, record.outcome, record.memory, _costs(record.completion))
 
-    def move(self, state: State) -> None:
-        """Takes up another state of the same reading."""
-        self.tokens_read += sum(chunk.tokens for chunk in self.plan.chunks[self.state.chunk : state.chunk])
-        if self.plan.direct and state.finished:
-            self.tokens_read = self.plan.tokens
-        self.state = state
 
+_COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
 
@@ -83,14 +83,13 @@ class Session:
     def plan(self, question: str) -> Plan:
         """The plan for a question. The document is cut once for all questions. Raises ConfigError."""
         plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
-        if not self.settings.direct:
-            self._chunks = plan.chunks
+        self._chunks = plan.chunks
         return plan
 
     def start(self, questions: Sequence[str]) -> list[Progress]:
         """Plans a reading for every question and enters them in the journal. Nothing is asked of the model yet."""
         plans = [self.plan(question) for question in questions]
-        return [Progress(plan=plan, id=self._enter(plan)) for plan in plans]
+        return [Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan)) for plan in plans]
 
     def resume(self, id: str) -> Progress:
         """Takes up a reading from the journal where it stands. One that is answered is returned as it ended.
@@ -99,7 +98,7 @@ class Session:
         process is at it.
         """
         assert self.journal is not None
-        record = self.journal.show(id)
+        record = self.journal.resumable(id)
         plan = self.plan(record.question)
         # A file may have moved; its text may not have changed.
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
@@ -177,8 +176,8 @@ class Session:
             self.journal.fail(reading.id, str(cause))
         answer, ledger, plan = reading.state.answer or "", reading.ledger, reading.plan
         origins = ledger.origins
-        if plan.direct:
-            origins = (LineOrigin(line="", turn=0, span=plan.chunks[0].span),)
+        if reading.state.finished and ledger.last_spans:  # an answer from a text, not from a memory
+            origins = (LineOrigin(line="", turn=ledger.turns - 1, spans=ledger.last_spans),)
         return Reading(
             question=plan.question,
             answer=answer,
@@ -192,7 +191,8 @@ class Session:
             provenance=sources(ledger.origins, self.document),
             evidence=evidence(answer, origins, self.document),
             document={**describe(self.document), "tokens": plan.tokens},
-            model=self.settings.identity,
+            model=self.settings.model,
+            identity=self.settings.identity,
             seconds=reading.earlier + time.monotonic() - began,
         )
 
@@ -200,19 +200,24 @@ class Session:
 def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     """A reading as the journal has it: state, costs and origins of its memory, from its stored turns, streamed.
 
-    One that ended with an empty answer is put back before its answer turn, to be asked again.
+    The state is the last one stored, and what the completions after it lead to. A reading that ended with an empty answer
+    is asked for its answer again.
     """
-    reading = Progress(plan=plan, id=id)
+    reading, replayed = Progress(plan=plan, state=protocol.start(plan), id=id), list[TurnEntry]()
+    snapshot: Mapping[str, Any] | None = None
     for entry in journal.turns(id):
-        span = None
-        if entry.span_start is not None and entry.span_end is not None:
-            span = Span(start=entry.span_start, end=entry.span_end)
-        reading.ledger.add(entry.number, span, entry.outcome, entry.memory, entry.completion)
+        reading.ledger.add(entry.number, spans_of(entry), entry.outcome, entry.memory, entry.completion)
+        if entry.state is None:
+            replayed.append(entry)
+        else:
+            snapshot, replayed = entry.state, []
     reading.earlier = reading.ledger.usage.seconds
-    stored = journal.last_state(id)
-    if stored is not None:
-        state = state_from_json(stored)
-        reading.move(replace(state, answer=state.answer or None))
+    if snapshot is not None:
+        reading.state = plan.reader.load(snapshot)
+    for entry in replayed:
+        reading.state = protocol.advance(plan, reading.state, entry.id, _completion(entry.completion))
+    if reading.state.answer == "":
+        reading.state = plan.reader.reopen(plan, reading.state)
     return reading
 
 
@@ -230,10 +235,10 @@ def turn_entry(record: TurnRecord) -> TurnEntry:
     """A finished turn as the journal keeps it."""
     return TurnEntry(
         number=record.number,
+        id=record.id,
         kind=record.kind,
         outcome=record.outcome,
-        span_start=record.span.start if record.span else None,
-        span_end=record.span.end if record.span else None,
+        spans=tuple((span.start, span.end) for span in record.spans),
         memory=record.memory,
         completion={
             "text": record.completion.text,
@@ -241,9 +246,19 @@ def turn_entry(record: TurnRecord) -> TurnEntry:
             "reasoning": record.completion.reasoning,
             **_costs(record.completion),
         },
-        state=record.state.to_json(),
+        state=record.state.to_json() if record.snapshot else None,
     )
 
 
+def spans_of(entry: TurnEntry) -> tuple[Span, ...]:
+    """The characters of the document that a stored turn showed."""
+    return tuple(Span(start=start, end=end) for start, end in entry.spans)
+
+
+def _completion(values: Mapping[str, Any]) -> Completion:
+    """A completion as far as the journal keeps it: all that decides what becomes of it."""
+    return Completion(**{name: values[name] for name in ("text", "finish", "reasoning", *_COSTS)})
+
+
 def _costs(completion: Completion) -> Mapping[str, Any]:
-    return {key: getattr(completion, key) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
+    return {key: getattr(completion, key) for key in _COSTS}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from memagent.core import (
     Budgets,
@@ -15,19 +15,46 @@ from memagent.core import (
     Rules,
     Sampling,
     Text,
-    Write,
     budgets_for,
+    make_reader,
     plan_reading,
     profile_from_mapping,
     template_tokens,
     with_overrides,
 )
+from memagent.core.reading import options
 from memagent.errors import ConfigError
 from memagent.models.open import OpenModel
 from memagent.profiles import load_profile
+from memagent.ranking import bm25
 
 # Windows up to this many tokens get the profile with few words, unless the model says what it wants.
 _SMALL_WINDOW = 2048
+
+
+class ReadingOptions(TypedDict, total=False):
+    """What can be chosen of a reading; what is left out follows from the model.
+
+    profile             a prompt profile, its name, or a TOML file
+    reader              a name from `memagent readers`; `reader_options` are its options
+    …_tokens            budgets, in tokens of the model's tokenizer
+    temperature, top_p  sampling; temperature 0 (the default) is greedy
+    seed                of the sampling
+    rules               how replies are handled: "careful" (the default) or "paper"
+    """
+
+    profile: str | Path | Profile | None
+    reader: str
+    reader_options: Mapping[str, Any] | None
+    question_tokens: int | None
+    chunk_tokens: int | None
+    memory_tokens: int | None
+    answer_tokens: int | None
+    reasoning_tokens: int | None
+    temperature: float
+    top_p: float
+    seed: int | None
+    rules: Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +70,8 @@ class Settings:
     budgets: Budgets
     sampling: Sampling
     rules: Rules
-    direct: bool
+    reader: str = "memory"
+    reader_options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,69 +102,36 @@ def make_settings(
     model: str,
     base_url: str | None = None,
     tokenizer: str | None = None,
-    profile: str | Path | Profile | None = None,
-    question_tokens: int | None = None,
-    chunk_tokens: int | None = None,
-    memory_tokens: int | None = None,
-    answer_tokens: int | None = None,
-    reasoning_tokens: int | None = None,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    seed: int | None = 0,
-    rules: Rules = "careful",
-    direct: bool = False,
+    **chosen: Unpack[ReadingOptions],
 ) -> Settings:
-    """Fills what was not given from the model's own defaults, then from its window. Raises ConfigError."""
-    if temperature != 0 and not 0.001 <= temperature <= 10:
-        raise ConfigError(f"the temperature is {temperature}; it must be 0 (greedy), or between 0.001 and 10")
-    if not 0 < top_p <= 1:
-        raise ConfigError(f"top_p is {top_p}; it must be above 0 and at most 1")
-    if rules not in ("careful", "paper"):
-        raise ConfigError(f"rules are {rules!r}; they must be 'careful' or 'paper'")
-    engine, defaults = opened.engine, opened.defaults
-    chosen = profile or defaults.profile or _profile_for(engine.window)
-    worded = chosen if isinstance(chosen, Profile) else load_profile(chosen)
-    if profile is None or profile == defaults.profile:
-        worded = replace(worded, memory_line=defaults.memory_line or worded.memory_line)
-    base = (
-        with_overrides(Budgets(), **defaults.budgets.model_dump())
-        if defaults.budgets
-        else budgets_for(engine.window, template_tokens(worded, engine.tokenizer, engine.overhead))
-    )
-    budgets = with_overrides(
-        base,
-        question=question_tokens,
-        chunk=chunk_tokens,
-        memory=memory_tokens,
-        answer=answer_tokens,
-        reasoning=reasoning_tokens,
-    )
+    """Fills what was not chosen from the model's own defaults, then from its window. Raises ConfigError."""
+    engine = opened.engine
+    profile = _profile(opened, chosen.get("profile"))
+    reader = chosen.get("reader", "memory")
     return Settings(
         model=model,
         base_url=base_url,
         tokenizer=tokenizer,
         identity=engine.identity,
         window=engine.window,
-        profile=worded,
-        budgets=budgets,
-        sampling=Sampling(temperature=temperature, top_p=top_p, seed=seed),
-        rules=rules,
-        direct=direct,
+        profile=profile,
+        budgets=_budgets(opened, profile, chosen),
+        sampling=_sampling(chosen.get("temperature", 0.0), chosen.get("top_p", 1.0), chosen.get("seed", 0)),
+        rules=_rules(chosen.get("rules", "careful")),
+        reader=reader,
+        reader_options=_reader_options(opened, reader, chosen.get("reader_options")),
     )
 
 
-def make_plan(
-    text: Text,
-    question: str,
-    settings: Settings,
-    opened: OpenModel,
-    chunks: Chunks | None = None,
-    write: Write = "overwrite",
-) -> Plan:
-    """The plan of one reading. `chunks` re-uses the cut of another question's plan over the same text."""
+def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:
+    """The plan of one reading. `chunks` re-uses the cut of another question's plan over the same text.
+
+    Raises ConfigError for a question, budgets or options that cannot work, TooLongError for a document that does not fit.
+    """
     return plan_reading(
         text,
         question,
+        reader=make_reader(settings.reader, settings.reader_options),
         tokenizer=opened.engine.tokenizer,
         profile=settings.profile,
         budgets=settings.budgets,
@@ -144,10 +139,52 @@ def make_plan(
         overhead=opened.engine.overhead,
         sampling=settings.sampling,
         rules=settings.rules,
-        direct=settings.direct,
-        write=write,
+        check=opened.memory_check,
+        ranker=bm25,
         chunks=chunks,
     )
+
+
+def _profile(opened: OpenModel, given: str | Path | Profile | None) -> Profile:
+    chosen = given or opened.defaults.profile or _profile_for(opened.engine.window)
+    return chosen if isinstance(chosen, Profile) else load_profile(chosen)
+
+
+def _budgets(opened: OpenModel, profile: Profile, chosen: ReadingOptions) -> Budgets:
+    engine, defaults = opened.engine, opened.defaults
+    if defaults.budgets:
+        base = with_overrides(Budgets(), **defaults.budgets.model_dump())
+    else:
+        base = budgets_for(engine.window, template_tokens(profile, engine.tokenizer, engine.overhead))
+    return with_overrides(
+        base,
+        question=chosen.get("question_tokens"),
+        chunk=chosen.get("chunk_tokens"),
+        memory=chosen.get("memory_tokens"),
+        answer=chosen.get("answer_tokens"),
+        reasoning=chosen.get("reasoning_tokens"),
+    )
+
+
+def _sampling(temperature: float, top_p: float, seed: int | None) -> Sampling:
+    if temperature != 0 and not 0.001 <= temperature <= 10:
+        raise ConfigError(f"the temperature is {temperature}; it must be 0 (greedy), or between 0.001 and 10")
+    if not 0 < top_p <= 1:
+        raise ConfigError(f"top_p is {top_p}; it must be above 0 and at most 1")
+    return Sampling(temperature=temperature, top_p=top_p, seed=seed)
+
+
+def _rules(rules: Rules) -> Rules:
+    if rules not in ("careful", "paper"):
+        raise ConfigError(f"rules are {rules!r}; they must be 'careful' or 'paper'")
+    return rules
+
+
+def _reader_options(opened: OpenModel, name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """All options of the reader. A model that cannot answer from a text is shown it as a chunk, if nothing else is said."""
+    known = options(make_reader(name))
+    usual = {"through_memory": not opened.defaults.direct} if "through_memory" in known else {}
+    return options(make_reader(name, {**usual, **(given or {})}))
 
 
 def _profile_for(window: int | None) -> str:

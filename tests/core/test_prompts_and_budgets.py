@@ -54,10 +54,10 @@ def test_a_hopeless_window_is_refused():
 
 
 def test_provenance_counts_from_the_last_unbroken_presence():
-    spans = [Span(start=n, end=n + 1) for n in range(4)]
+    spans = [(Span(start=n, end=n + 1),) for n in range(4)]
     memories = ["a", "a\nb", "b", "a\nb\nb"]
     origins = provenance((n, spans[n], memory) for n, memory in enumerate(memories))
-    assert [(one.line, one.turn, one.span) for one in origins] == [("a", 3, spans[3]), ("b", 1, spans[1])]
+    assert [(one.line, one.turn, one.spans) for one in origins] == [("a", 3, spans[3]), ("b", 1, spans[1])]
 
 
 def test_fields_are_filled_in_one_pass():

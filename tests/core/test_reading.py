@@ -9,24 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent.core import (
-    Budgets,
-    Completion,
-    Profile,
-    Sampling,
-    State,
-    advance,
-    next_turn,
-    plan_reading,
-    split_chunk,
-    state_from_json,
-)
+from memagent.core import Budgets, Completion, Profile, Sampling, make_reader, plan_reading, start
 from memagent.core.budgets import JOIN_SLACK
-from memagent.core.outcomes import without_loop
-from memagent.core.reading import current_span
+from memagent.core.readers.chunkwise import ChunkState
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models.tokenizers import ByteTokenizer
-from tests.helpers import StringText, WordTokenizer
+from tests.helpers import StringText, WordTokenizer, halved, next_turn, replied
 
 PROFILE = Profile(
     name="test",
@@ -40,9 +28,9 @@ BUDGETS = Budgets(question=20, chunk=16, memory=10, answer=8)
 DOCUMENT = " ".join(f"w{n}" for n in range(40))
 
 
-def plan(text=DOCUMENT, **options):
-    given = {"tokenizer": WordTokenizer(), "profile": PROFILE, "budgets": BUDGETS, **options}
-    return plan_reading(StringText(text), "why?", **given)
+def plan(text=DOCUMENT, question="why?", **options):
+    given = {"reader": make_reader(), "tokenizer": WordTokenizer(), "profile": PROFILE, "budgets": BUDGETS, **options}
+    return plan_reading(StringText(text), question, **given)
 
 
 def reply(text, **values):
@@ -50,16 +38,16 @@ def reply(text, **values):
 
 
 def after(a_plan, *replies):
-    state = State()
+    state = start(a_plan)
     for one in replies:
-        state = advance(a_plan, state, one if isinstance(one, Completion) else reply(one))
+        state = replied(a_plan, state, one)
     return state
 
 
 def test_each_turn_shows_question_memory_and_chunk_and_the_answer_shows_no_document():
     a_plan = plan()
     assert len(a_plan.chunks) == 3
-    first = next_turn(a_plan, State())
+    first = next_turn(a_plan, start(a_plan))
     assert first.user == "Q why? M none C " + DOCUMENT[: a_plan.chunks[0].end]
     assert first.max_tokens == BUDGETS.memory
     assert first.kind == "update"
@@ -67,7 +55,7 @@ def test_each_turn_shows_question_memory_and_chunk_and_the_answer_shows_no_docum
     assert "M m1 C" in second.user
     assert "w0" not in second.user
     last = next_turn(a_plan, after(a_plan, "m1", "m2", "m3"))
-    assert (last.kind, last.user, last.max_tokens, last.span) == ("answer", "Q why? M m3 A", BUDGETS.answer, None)
+    assert (last.kind, last.user, last.max_tokens, last.spans) == ("answer", "Q why? M m3 A", BUDGETS.answer, ())
     done = after(a_plan, "m1", "m2", "m3", "because")
     assert done.answer == "because"
     assert next_turn(a_plan, done) is None
@@ -80,20 +68,19 @@ def test_the_draft_of_an_update_is_the_memory_as_it_stands():
     ]
     assert drafts == ["", "m1", "m2", ""]  # nothing is noted before the first, and the last is the answer
     assert next_turn(a_plan, after(a_plan, "m1", "")).draft == ""  # asked again: it was not what is wanted
-    assert next_turn(plan(write="append"), after(plan(write="append"), "m1")).draft == ""  # a reply is only what is new
+    notes = plan(reader=make_reader("append"))
+    assert next_turn(notes, after(notes, "m1")).draft == ""  # a reply is only what is new
 
 
 def test_a_finished_reading_takes_no_more():
     a_plan = plan()
     with pytest.raises(ValueError, match="finished"):
-        advance(a_plan, after(a_plan, "a", "b", "c", "d"), reply("e"))
+        replied(a_plan, after(a_plan, "a", "b", "c", "d"), "e")
 
 
 def test_braces_in_question_memory_and_document_are_text():
-    a_plan = plan_reading(
-        StringText("{memory} {0} {{x}}"), "{chunk}?", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS
-    )
-    state = State(memory="{question}")
+    a_plan = plan("{memory} {0} {{x}}", question="{chunk}?")
+    state = ChunkState(memory="{question}")
     assert next_turn(a_plan, state).user == "Q {chunk}? M {question} C {memory} {0} {{x}}"
 
 
@@ -105,12 +92,12 @@ LONG = " ".join(f"m{n}" for n in range(14))
 def test_too_long_a_memory_is_asked_again_then_cut_at_a_sentence():
     a_plan = plan()
     state = after(a_plan, LONG)
-    assert (state.outcome, state.retry, state.memory) == ("retry_long", True, "")
+    assert (state.outcome, state.again, state.memory) == ("retry_long", True, "")
     turn = next_turn(a_plan, state)
     assert turn.user.endswith(" again 10")
-    assert turn.span == current_span(a_plan, State())
-    state = advance(a_plan, state, reply("a b c d e f. g h i j k l m"))
-    assert (state.outcome, state.memory, state.chunk, state.retry) == ("fitted", "a b c d e f.", 1, False)
+    assert turn.spans == next_turn(a_plan, start(a_plan)).spans
+    state = replied(a_plan, state, "a b c d e f. g h i j k l m")
+    assert (state.outcome, state.memory, state.part, state.again) == ("fitted", "a b c d e f.", 1, False)
 
 
 def test_a_shorter_second_try_is_kept():
@@ -124,15 +111,15 @@ def test_a_reply_cut_at_the_length_limit_is_too_long_whatever_it_holds():
 def test_paper_rules_keep_what_fits_at_once():
     state = after(plan(rules="paper"), LONG)
     assert state.memory == " ".join(f"m{n}" for n in range(10))
-    assert (state.outcome, state.chunk) == ("fitted", 1)
+    assert (state.outcome, state.part) == ("fitted", 1)
 
 
 @pytest.mark.parametrize("empty", ["", "  \n", "<think>only thoughts</think>", "<think>never closed"])
 def test_an_empty_reply_is_asked_again_then_the_memory_stays(empty):
     state = after(plan(), "m1", empty)
     assert (state.outcome, state.memory) == ("retry_empty", "m1")
-    state = advance(plan(), state, reply(empty))
-    assert (state.outcome, state.memory, state.chunk) == ("empty", "m1", 2)
+    state = replied(plan(), state, empty)
+    assert (state.outcome, state.memory, state.part) == ("empty", "m1", 2)
 
 
 def test_paper_rules_let_an_empty_reply_wipe_the_memory():
@@ -160,14 +147,12 @@ def test_paper_rules_let_an_empty_reply_wipe_the_memory():
 )
 def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
     state = after(plan(), "m1", prose)
-    assert (state.outcome, state.memory, state.chunk) == ("unchanged", "m1", 2)
+    assert (state.outcome, state.memory, state.part) == ("unchanged", "m1", 2)
     assert after(plan(rules="paper"), "m1", prose).memory != "m1"
 
 
 def test_what_the_text_does_not_mention_may_be_said_in_words_of_the_question():
-    a_plan = plan_reading(
-        StringText(DOCUMENT), "the access code?", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS
-    )
+    a_plan = plan(question="the access code?")
     assert after(a_plan, "m1", "The text does not mention the access code.").memory == "m1"
     assert after(a_plan, "m1", "There is no change in the access code.").memory != "m1"
 
@@ -211,8 +196,8 @@ def test_a_model_known_to_open_with_reasoning_is_not_quoting():
     state = after(a_plan, "let me see</think>m1")
     assert (state.memory, state.reasons) == ("m1", True)
     while "</think>" not in next_turn(a_plan, state).user:
-        state = advance(a_plan, state, reply("m1"))
-    assert advance(a_plan, state, reply("hm, a tag</think>m2")).memory == "m2"
+        state = replied(a_plan, state, "m1")
+    assert replied(a_plan, state, "hm, a tag</think>m2").memory == "m2"
 
 
 def test_a_block_of_its_own_does_not_hide_a_quotation():
@@ -223,14 +208,14 @@ def test_a_block_of_its_own_does_not_hide_a_quotation():
 def test_lone_surrogates_are_replaced():
     assert after(plan(), "bad \ud83d").memory == "bad \ufffd"
     with pytest.raises(ConfigError, match=r"not valid Unicode: 'bad \\ud83d'"):
-        plan_reading(StringText("x"), "bad \ud83d", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
+        plan("x", question="bad \ud83d")
 
 
 def test_an_empty_answer_is_asked_again_and_then_recorded_as_empty():
     state = after(plan(), "a", "b", "c", "")
     assert (state.answer, state.outcome) == (None, "retry_empty")
     assert next_turn(plan(), state).user.endswith("again 8")
-    state = advance(plan(), state, reply(""))
+    state = replied(plan(), state, "")
     assert (state.answer, state.outcome) == ("", "empty")
 
 
@@ -253,11 +238,11 @@ def test_a_boxed_answer_is_the_last_one(text, answer):
 
 def test_a_chunk_that_does_not_fit_is_read_in_halves_and_later_ones_in_pieces_as_small():
     a_plan = plan()
-    state = split_chunk(a_plan, State())
+    state = halved(a_plan, start(a_plan))
     shown = []
     while (turn := next_turn(a_plan, state)).kind == "update":
-        shown.append(DOCUMENT[turn.span.start : turn.span.end])
-        state = advance(a_plan, state, reply(f"m{len(shown)}"))
+        shown += [DOCUMENT[span.start : span.end] for span in turn.spans]
+        state = replied(a_plan, state, f"m{len(shown)}")
     assert "".join(shown) == DOCUMENT
     assert max(map(len, shown)) <= state.limit
     assert state.memory == f"m{len(shown)}"
@@ -266,12 +251,12 @@ def test_a_chunk_that_does_not_fit_is_read_in_halves_and_later_ones_in_pieces_as
 def test_what_cannot_be_halved_ends_the_reading():
     a_plan = plan()
     with pytest.raises(ContextTooLongError, match="question and the memory"):
-        split_chunk(a_plan, after(a_plan, "a", "b", "c"))
-    state = State()
-    while len(current_span(a_plan, state)) > 1:
-        state = split_chunk(a_plan, state)
+        halved(a_plan, after(a_plan, "a", "b", "c"))
+    state = start(a_plan)
+    while len(next_turn(a_plan, state).spans[0]) > 1:
+        state = halved(a_plan, state)
     with pytest.raises(ContextTooLongError, match="one character"):
-        split_chunk(a_plan, state)
+        halved(a_plan, state)
 
 
 # States.
@@ -281,116 +266,23 @@ REPLIES = st.lists(
 )
 
 
-LINED = replace(PROFILE, memory_line="- .+: .+")
-
-
-@pytest.mark.parametrize("slip", ["as bread is warm", ",", "- k: 1\nas bread", "-k: 1", "- k:", "- k: 1\n\n- j: 2"])
-def test_a_reply_without_the_form_of_a_memory_is_not_taken(slip):
-    state = after(plan(profile=LINED), "- k: 1\n- j: not yet", slip)
-    assert (state.outcome, state.memory, state.chunk) == ("malformed", "- k: 1\n- j: not yet", 2)
-    state = after(plan(profile=LINED, rules="paper"), "- k: 1", slip)
-    assert (state.outcome, state.memory) == ("kept", slip)
-
-
-def test_a_reply_with_the_form_of_a_memory_replaces_it_and_no_change_is_still_no_change():
-    state = after(plan(profile=LINED), "- k: 1", "- k: 2\n- j: 3")
-    assert (state.outcome, state.memory) == ("kept", "- k: 2\n- j: 3")
-    assert after(plan(profile=LINED), "- k: 1", "No change.").outcome == "unchanged"
-    assert after(plan(profile=LINED), "").outcome == "retry_empty"
-
-
-def test_a_note_without_the_form_is_not_added_to_the_others():
-    state = after(plan(profile=LINED, write="append"), "- k: 1", "as bread is warm", "- j: 2")
-    assert state.memory == "- k: 1\n- j: 2"
-
-
-def test_what_fits_of_a_long_reply_must_have_the_form_too():
-    a_plan = plan(profile=LINED)
-    long = " ".join(f"x{n}" for n in range(30))
-    state = after(a_plan, "- k: 1", f"- k: {long}", f"- k: {long}")
-    assert (state.outcome, state.memory.startswith("- k: x0")) == ("fitted", True)
-    assert after(a_plan, "- k: 1", long, long).outcome == "malformed"
-
-
-LOOP = "- k: 1 2" + " 3" * 12
-
-
-def test_while_nothing_is_noted_a_loop_counts_once_at_once_if_it_has_the_form():
-    state = after(plan(profile=LINED), LOOP)
-    assert (state.outcome, state.memory, state.chunk) == ("fitted", "- k: 1 2 3", 1)
-    state = after(plan(profile=LINED, rules="paper"), LOOP)
-    assert state.memory == "- k: 1 2" + " 3" * 6
-
-
-def test_a_loop_is_asked_again_first_if_there_is_a_memory_to_lose():
-    for profile in (PROFILE, LINED):
-        state = after(plan(profile=profile), "- k: 1", LOOP)
-        assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
-        assert after(plan(profile=profile), "- k: 1", LOOP, "- k: 2").memory == "- k: 2"
-        state = after(plan(profile=profile), "- k: 1", LOOP, LOOP)
-        assert (state.outcome, state.memory) == ("fitted", "- k: 1 2 3")
-    assert after(plan(), LOOP).outcome == "retry_long"  # of any form
-
-
-def test_a_loop_without_the_form_is_asked_again_and_then_not_taken():
-    run_on = "bread" + " and bread" * 12
-    assert after(plan(profile=LINED), run_on).outcome == "retry_long"
-    state = after(plan(profile=LINED), "- k: 1", run_on)
-    assert (state.outcome, state.memory) == ("retry_long", "- k: 1")
-    state = after(plan(profile=LINED), "- k: 1", run_on, run_on)
-    assert (state.outcome, state.memory) == ("malformed", "- k: 1")
-
-
-def test_what_is_too_long_even_with_its_loop_once_is_asked_again_and_cut():
-    long = "- k: " + " ".join(f"x{n}" for n in range(14)) + " y" * 60
-    assert after(plan(profile=LINED), long).outcome == "retry_long"
-    assert after(plan(profile=LINED), long, long).memory == "- k: " + " ".join(f"x{n}" for n in range(8))
-
-
-@pytest.mark.parametrize(
-    ("reply", "once"),
-    [
-        ("- k: 4322503, 8379973, 8379973, 8379973, 83", "- k: 4322503, 8379973"),  # both end in 3
-        ("- a: not yet\n- b: not yet\n- b: not yet\n- b: not", "- a: not yet\n- b: not yet"),
-        ("- a: 1\n- a: 1\n- a: 1\n- a", "- a: 1"),
-        ("a b a b a b a b", "a b"),
-        ("重复这个重复这个重复这个重复", "重复这个"),
-        ("\n" * 9, ""),
-        ("1, 2, 2", "1, 2, 2"),
-        ("of all that was said, nothing matters: no, no, no", "of all that was said, nothing matters: no, no, no"),
-        ("", ""),
-    ],
-)
-def test_what_a_loop_is(reply, once):
-    assert without_loop(reply) == once
-
-
-@given(st.text("ab1 ,\n", max_size=40), st.text("ab1 ,\n", min_size=1, max_size=8), st.integers(0, 30))
-def test_without_its_loop_a_reply_is_a_beginning_of_it_and_short_however_long_it_ran(lead, unit, times):
-    reply = lead + unit * times
-    once = without_loop(reply)
-    assert reply.startswith(once)
-    if len(unit) * times > 3 * len(lead) + 4 * len(unit):
-        assert len(once) <= len(lead) + 2 * len(unit)
-
-
 @given(REPLIES, st.integers(0, 20), st.sampled_from(["careful", "paper"]))
 @settings(max_examples=200, deadline=None)
 def test_a_reading_stopped_anywhere_and_taken_up_from_json_ends_the_same(replies, stop, rules):
     a_plan = plan(rules=rules, sampling=Sampling(temperature=1.0, seed=3))
 
     def run(interrupted):
-        state, turns = State(), []
+        state, turns = start(a_plan), []
         for number, text in enumerate(replies):
             if interrupted and number == stop:
-                state = state_from_json(json.loads(json.dumps(state.to_json())))
+                state = a_plan.reader.load(json.loads(json.dumps(state.to_json())))
             if state.finished:
                 break
             turns.append(next_turn(a_plan, state))
-            if text == "split" and turns[-1].kind == "update" and len(turns[-1].span) > 1:
-                state = split_chunk(a_plan, state)
+            if text == "split" and turns[-1].kind == "update" and len(turns[-1].spans[0]) > 1:
+                state = halved(a_plan, state)
             else:
-                state = advance(a_plan, state, reply(text))
+                state = replied(a_plan, state, text)
         return state, turns
 
     assert run(True) == run(False)
@@ -399,22 +291,23 @@ def test_a_reading_stopped_anywhere_and_taken_up_from_json_ends_the_same(replies
 @given(REPLIES)
 @settings(max_examples=100, deadline=None)
 def test_the_memory_never_exceeds_its_budget(replies):
-    a_plan, state = plan(), State()
+    a_plan = plan()
+    state = start(a_plan)
     for text in replies:
         if state.finished:
             break
-        state = advance(a_plan, state, reply(text))
+        state = replied(a_plan, state, text)
         assert a_plan.tokenizer.count(state.memory) <= BUDGETS.memory
 
 
 def test_a_state_of_another_shape_is_refused():
-    with pytest.raises(ConfigError, match="not a reading state"):
-        state_from_json({"turn": 1})
+    with pytest.raises(ConfigError, match="not the state of such a reading"):
+        ChunkState.from_json({"turn": 1})
 
 
 def test_turns_draw_from_different_seeds():
     a_plan = plan(sampling=Sampling(temperature=1.0, seed=1))
-    assert next_turn(a_plan, State()).sampling.seed != next_turn(a_plan, after(a_plan, "m")).sampling.seed
+    assert next_turn(a_plan, start(a_plan)).sampling.seed != next_turn(a_plan, after(a_plan, "m")).sampling.seed
 
 
 # Plans and budgets.
@@ -428,7 +321,8 @@ def test_the_digest_changes_with_whatever_changes_the_turns():
         plan(sampling=Sampling(temperature=0.5)),
         plan(budgets=Budgets(question=20, chunk=20, memory=10, answer=8)),
         plan(DOCUMENT + " more"),
-        plan(direct=True),
+        plan(reader=make_reader("direct")),
+        plan(reader=make_reader("append")),
     ):
         assert other.digest() != base
 
@@ -458,27 +352,27 @@ def test_a_long_text_for_the_empty_memory_is_counted():
 
 def test_a_question_over_its_budget_is_refused():
     with pytest.raises(ConfigError, match="30 tokens, the question budget is 20"):
-        plan_reading(StringText("x"), "why " * 30, tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
+        plan("x", question="why " * 30)
 
 
 def test_an_empty_question_is_refused():
     with pytest.raises(ConfigError, match="question is empty"):
-        plan_reading(StringText("x"), " ", tokenizer=WordTokenizer(), profile=PROFILE, budgets=BUDGETS)
+        plan("x", question=" ")
 
 
 def test_direct_shows_the_whole_document_once_if_it_fits():
-    a_plan = plan(direct=True, window=200)
-    turn = next_turn(a_plan, State())
+    a_plan = plan(reader=make_reader("direct"), window=200)
+    turn = next_turn(a_plan, start(a_plan))
     assert turn.user == f"Q why? D {DOCUMENT} A"
     assert after(a_plan, "because").answer == "because"
     assert (a_plan.turns, a_plan.tokens) == (1, 40)
     with pytest.raises(ConfigError, match="does not fit the window whole"):
-        plan(direct=True, window=40)
+        plan(reader=make_reader("direct"), window=40)
 
 
 def test_reasoning_has_room_of_its_own():
     budgets = Budgets(question=20, chunk=16, memory=10, answer=8, reasoning=50)
-    assert next_turn(plan(budgets=budgets), State()).max_tokens == 60
+    assert next_turn(plan(budgets=budgets), start(plan())).max_tokens == 60
 
 
 def test_without_an_exact_tokenizer_the_server_counts():

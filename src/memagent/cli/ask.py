@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from memagent.api import document_encoding, document_paths
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, print_json
 from memagent.cli.estimate import print_estimate
@@ -16,60 +17,41 @@ from memagent.cli.hints import Hint
 from memagent.cli.options import (
     AsJson,
     BaseUrl,
+    Chosen,
     Concurrency,
     Paths,
     Price,
-    Temperature,
     Timeout,
-    TokenizerPath,
-    Tokens,
-    TopP,
     Verbose,
-    Window,
     absolute,
     all_questions,
     opened_model,
+    reads,
     server_again,
-    server_of,
 )
 from memagent.cli.progress import shown
 from memagent.cli.show import print_left_out, print_readings
 from memagent.documents import Document, load
-from memagent.errors import JournalError
 from memagent.journal import Journal
 from memagent.result import Reading
 from memagent.session import Progress, Session
-from memagent.settings import Settings, make_settings
+from memagent.settings import Settings
 
 
+@reads
 def ask(
     paths: Paths,
+    chosen: Chosen,
     question: Annotated[
         list[str] | None, typer.Option("--question", "-q", help="What to find out; repeat for more.")
     ] = None,
     questions: Annotated[
         Path | None, typer.Option(help="A file with one question a line; # starts a comment line.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="'embedded', a folder, or a served name.")] = "embedded",
-    base_url: BaseUrl = None,
-    profile: Annotated[str | None, typer.Option(help="Prompt profile: a name or a TOML file.")] = None,
-    chunk_tokens: Tokens = None,
-    memory_tokens: Tokens = None,
-    answer_tokens: Tokens = None,
-    question_tokens: Tokens = None,
-    reasoning_tokens: Annotated[int | None, typer.Option(min=0, help="Room for thinking before each reply.")] = None,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
-    rules: Annotated[str, typer.Option(help="How odd replies are handled: careful or paper.")] = "careful",
-    direct: Annotated[bool, typer.Option("--direct", help="Show the whole document at once; it must fit.")] = False,
+    direct: Annotated[bool, typer.Option("--direct", help="The same as --reader direct.")] = False,
     encoding: Annotated[str | None, typer.Option(help="Encoding of text files, if detection is wrong.")] = None,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 600.0,
-    window: Window = None,
-    tokenizer: TokenizerPath = None,
     as_json: AsJson = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take; call nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls, tokens, time and cost; ask nothing.")] = False,
     price_in: Price = None,
     price_out: Price = None,
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Keep nothing; cannot be resumed.")] = False,
@@ -79,21 +61,16 @@ def ask(
     with boundary() as hints, ExitStack() as stack:
         asked = all_questions(question, questions)
         document = _load(stack, paths, encoding, as_json)
-        url = server_of(model, base_url)
-        opened = opened_model(stack, model, url, concurrency, timeout, window, tokenizer)
-        settings = make_settings(
-            opened, model=model, base_url=url, tokenizer=absolute(tokenizer) if tokenizer else None, profile=profile,
-            question_tokens=question_tokens, chunk_tokens=chunk_tokens, memory_tokens=memory_tokens,
-            answer_tokens=answer_tokens, reasoning_tokens=reasoning_tokens, temperature=temperature, top_p=top_p,
-            seed=seed, rules=rules, direct=direct,  # type: ignore[arg-type]  # checked there
-        )  # fmt: skip
+        opened = chosen.opened(stack)
+        settings = chosen.settings(opened, **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
         session = Session(document, opened, settings, journal, paths=[absolute(path) for path in paths], encoding=encoding)
         if dry_run:
             print_estimate(session, asked, price_in, price_out, as_json)
         else:
-            hint = Hint(paths=["PATH"] if "-" in paths else [], base_url=url)
-            _report(session, _run(session, _start(session, asked, hint, hints), verbose), as_json, hint)
+            hint = Hint(paths=["PATH"] if "-" in paths else [], base_url=chosen.base_url)
+            readings = _start(session, asked, hint, hints)
+            _report(session, _run(session, readings, verbose), as_json, hint, verbose)
 
 
 def resume(
@@ -109,12 +86,12 @@ def resume(
     """Go on with a reading that was interrupted or failed. No finished turn is asked again."""
     with boundary() as hints, ExitStack() as stack:
         journal = stack.enter_context(Journal.open())
-        record = journal.show(reading)
+        record = journal.resumable(reading)
         moved = absolute(tokenizer) if tokenizer else None
         hint = Hint(paths=[absolute(path) for path in paths or []], tokenizer=moved, base_url=base_url)
         hints.append(hint.line(record.id))
         settings = Settings.from_json(record.settings)
-        document = _load(stack, _resumable(record.id, record.document, paths), _encoding(record.document), as_json)
+        document = _load(stack, paths or document_paths(record), document_encoding(record), as_json)
         opened = opened_model(
             stack,
             settings.model,
@@ -126,7 +103,7 @@ def resume(
         )
         # A tokenizer that has moved need not be the same file; the plan must come out the same.
         session = Session(document, opened, settings.reopened(opened), journal)
-        _report(session, _run(session, [session.resume(record.id)], verbose), as_json, hint)
+        _report(session, _run(session, [session.resume(record.id)], verbose), as_json, hint, verbose)
 
 
 def _load(stack: ExitStack, paths: list[str], encoding: str | None, as_json: bool) -> Document:
@@ -157,24 +134,12 @@ def _run(session: Session, readings: list[Progress], verbose: bool) -> list[Read
     return results
 
 
-def _report(session: Session, results: list[Reading], as_json: bool, hint: Hint) -> None:
+def _report(session: Session, results: list[Reading], as_json: bool, hint: Hint, verbose: bool) -> None:
     if as_json:
         objects = [result.to_json() for result in results]
         print_json(objects[0] if len(objects) == 1 else {"readings": objects})
     else:
-        print_readings(session, results, hint)
+        print_readings(session, results, hint, verbose)
     sys.stdout.flush()
     if any(result.error is not None for result in results):
         raise typer.Exit(MODEL)
-
-
-def _resumable(id: str, document: Any, paths: list[str] | None) -> list[str]:
-    found = paths or list(document.get("paths") or [])
-    if not found or "-" in found:
-        raise JournalError(f"reading {id} read its document from standard input or memory: give its path after the id")
-    return found
-
-
-def _encoding(document: Any) -> str | None:
-    encoding = document.get("encoding")
-    return str(encoding) if encoding else None

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import ask, eval, profiles, readings, report, tasks, train
+from memagent.cli import ask, eval, profiles, readers, readings, report, tasks, train
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("ask")(ask.ask)
 app.command("resume")(ask.resume)
+app.command("readers")(readers.readers)
 app.command("tasks")(tasks.tasks)
 app.command("synth")(tasks.synth)
 app.command("validate")(tasks.validate)

@@ -31,7 +31,7 @@ def print_estimate(
     write(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out{_LIMIT}")
     write(f"time       {seconds}")
     write(f"cost       {cost}")
-    write(f"model      {session.settings.identity}, window {session.settings.window or 'unknown'}")
+    write(f"model      {session.settings.model}, window {session.settings.window or 'unknown'}")
 
 
 def estimate(session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None) -> dict[str, Any]:

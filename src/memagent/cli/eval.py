@@ -16,21 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, err, print_json, write
-from memagent.cli.options import (
-    AsJson,
-    BaseUrl,
-    Concurrency,
-    Temperature,
-    Timeout,
-    TokenizerPath,
-    Tokens,
-    TopP,
-    Window,
-    absolute,
-    opened_model,
-    server_of,
-)
-from memagent.settings import make_settings
+from memagent.cli.options import AsJson, Chosen, reads
+from memagent.errors import ConfigError
 
 if TYPE_CHECKING:
     from memagent.evaluation.runner import Evaluation
@@ -39,68 +26,41 @@ if TYPE_CHECKING:
 SamplesPerQuestion = Annotated[
     int, typer.Option(min=1, help="Readings of each sample, each with its own seed; needs --temperature.")
 ]
-Direct = Annotated[
-    bool | None,
-    typer.Option("--direct/--by-turns", help="How baselines show text: answered at once, or as a chunk of a reading."),
-]
+Renamed = Annotated[bool | None, typer.Option("--direct/--by-turns", hidden=True)]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Read again what failed because of the server or the model.")
 ]
 
 
+@reads
 def evaluate(
     file: Annotated[Path, typer.Argument(help="A sample file, as `memagent synth` writes it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder; one that was stopped goes on.")],
-    reader: Annotated[str, typer.Option("--reader", "-r", help="memory, whole, truncate, retrieve or refine.")] = "memory",
-    model: Annotated[str, typer.Option("--model", "-m", help="'embedded', a folder, or a served name.")] = "embedded",
-    base_url: BaseUrl = None,
-    profile: Annotated[str | None, typer.Option(help="Prompt profile: a name or a TOML file.")] = None,
-    chunk_tokens: Tokens = None,
-    memory_tokens: Tokens = None,
-    answer_tokens: Tokens = None,
-    question_tokens: Tokens = None,
-    reasoning_tokens: Annotated[int | None, typer.Option(min=0, help="Room for thinking before each reply.")] = None,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
-    rules: Annotated[str, typer.Option(help="How odd replies are handled: careful or paper.")] = "careful",
+    chosen: Chosen,
     samples_per_question: SamplesPerQuestion = 1,
-    passages: Annotated[int, typer.Option(min=1, help="Passages that --reader retrieve shows.")] = 8,
-    direct: Direct = None,
     batch: Annotated[int, typer.Option(min=1, help="Readings in lockstep, for a model in this process.")] = 50,
-    concurrency: Concurrency = 8,
     retry_failed: RetryFailed = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a model in this process.")] = None,
-    timeout: Timeout = 600.0,
-    window: Window = None,
-    tokenizer: TokenizerPath = None,
+    renamed: Renamed = None,
     as_json: AsJson = False,
 ) -> None:
     """Have a reader read every sample of a file, score the answers and keep every turn in a run folder."""
     with boundary() as hints, ExitStack() as stack:
-        from memagent.evaluation.readers import Comparison
         from memagent.evaluation.runner import Evaluation
         from memagent.tasks.files import SampleFile
 
+        if renamed is not None:
+            raise ConfigError("--by-turns is called --through-memory now, and --direct --from-text")
         samples = SampleFile.open(file)
-        url = server_of(model, base_url)
-        opened = opened_model(stack, model, url, concurrency, timeout, window, tokenizer)
+        opened = chosen.opened(stack)
         _use_threads(threads)
-        settings = make_settings(
-            opened, model=model, base_url=url, tokenizer=absolute(tokenizer) if tokenizer else None, profile=profile,
-            question_tokens=question_tokens, chunk_tokens=chunk_tokens, memory_tokens=memory_tokens,
-            answer_tokens=answer_tokens, reasoning_tokens=reasoning_tokens, temperature=temperature, top_p=top_p,
-            seed=seed, rules=rules,  # type: ignore[arg-type]  # checked there
-        )  # fmt: skip
         evaluation = Evaluation(
             samples=samples,
             opened=opened,
-            settings=settings,
-            reader=reader,  # type: ignore[arg-type]  # checked there
-            comparison=Comparison(passages=passages, direct=opened.defaults.direct if direct is None else direct),
+            settings=chosen.settings(opened),
             attempts=samples_per_question,
             batch=batch,
-            concurrency=concurrency,
+            concurrency=chosen.concurrency,
         )
         _run(evaluation, output, retry_failed, hints)
         useless = _report(output, as_json)

@@ -103,7 +103,7 @@ def _print_turns(turns: Iterable[TurnEntry]) -> None:
             quiet += 1
             continue
         _print_quiet(entry.number, quiet)
-        where = "answer" if entry.span_start is None else f"characters {entry.span_start:,}–{entry.span_end:,}"
+        where = f"characters {entry.spans[0][0]:,}–{entry.spans[-1][1]:,}" if entry.spans else entry.kind
         write((f"turn {entry.number + 1} · {where} · {entry.outcome}", "dim"))
         if entry.memory != memory:
             _print_diff(memory, entry.memory)

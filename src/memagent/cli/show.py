@@ -12,14 +12,14 @@ from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
 _ODD = (
-    (("malformed",), "had not the form of a memory and were not taken"),
+    (("malformed",), "did not have the form of a memory; the memory before them was kept"),
     (("empty", "retry_empty"), "were empty"),
-    (("fitted", "retry_long"), "were too long: asked again, or cut to what fits"),
+    (("fitted", "retry_long"), "were too long and were asked for again or cut"),
 )
 
 
-def print_readings(session: Session, results: Sequence[Reading], hint: Hint) -> None:
-    """Answers on standard output; where they were found, the memory and the costs with them."""
+def print_readings(session: Session, results: Sequence[Reading], hint: Hint, verbose: bool = False) -> None:
+    """Answers on standard output; where they were found, the memory and the costs with them, and if wanted the digest."""
     for result in results:
         if len(results) > 1:
             write((result.question, "bold"))
@@ -31,7 +31,7 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint) -> 
         write((result.answer, "bold green"))
         _print_origin(result)
         write()
-    _print_costs(session, results)
+    _print_costs(session, results, verbose)
 
 
 def print_left_out(document: Document) -> None:
@@ -47,7 +47,9 @@ def _print_origin(result: Reading) -> None:
     for found in result.evidence:
         write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
     if not result.evidence:
-        write(("  the words of the answer stand nowhere in the text the memory came from", "dim"))
+        write(
+            ("  no evidence: the text behind the memory does not contain the words of the answer; check it", "dim")
+        )
     write("  memory:" if result.provenance else "  memory: empty, nothing was noted")
     for source in result.provenance:
         write(f"    {source.line}", (f"  turn {source.turn + 1}, from {source.place}" if source.place else "", "dim"))
@@ -58,7 +60,7 @@ def _print_origin(result: Reading) -> None:
         write((f"  reading {result.id}; every memory: memagent readings show {result.id}", "dim"))
 
 
-def _print_costs(session: Session, results: Sequence[Reading]) -> None:
+def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) -> None:
     tokens = max((result.document.get("tokens", 0) for result in results), default=0)
     prompt = sum(result.usage.prompt_tokens for result in results)
     written = sum(result.usage.completion_tokens for result in results)
@@ -66,8 +68,9 @@ def _print_costs(session: Session, results: Sequence[Reading]) -> None:
     files = len(session.document.files)
     window = session.settings.window
     ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window else ""
+    model = f"model {session.settings.model}" + (f" ({session.settings.identity})" if verbose else "")
     err.print(
         f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {turns:,} turns ·"
-        f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(session.settings.identity)}[/]",
+        f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(model)}[/]",
         soft_wrap=True,
     )

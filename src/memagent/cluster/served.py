@@ -24,6 +24,7 @@ class ServedEngine:
     """
 
     lockstep = False
+    concurrency = 8
 
     def __init__(self, folder: Path, client: Any = None, *, seeded: bool = False) -> None:
         try:

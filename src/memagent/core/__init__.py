@@ -1,25 +1,30 @@
-"""The reading protocol. Standard library only: no I/O, clock, random numbers or logging."""
+"""The reading protocol and its readers. Standard library only: no I/O, clock, random numbers or logging."""
 
 from memagent.core.budgets import Budgets, budgets_for, check_budgets, template_tokens, with_overrides
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, chunk
-from memagent.core.outcomes import Outcome, Rules, Write
+from memagent.core.outcomes import MemoryCheck, Outcome, Rules
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
-from memagent.core.reading import Plan, State, advance, next_turn, plan_reading, split_chunk, state_from_json
-from memagent.core.types import Completion, Engine, Sampling, Span, Text, Tokenizer, Turn
+from memagent.core.readers import READERS, make_reader, register
+from memagent.core.reading import Plan, Reader, State, advance, pending, plan_reading, split, start, turn
+from memagent.core.types import Completion, Engine, Ranker, Sampling, Span, Text, Tokenizer, Turn
 
 __all__ = [
     "MIN_CHUNK_TOKENS",
+    "READERS",
     "Budgets",
     "Chunk",
     "Chunks",
     "Completion",
     "Engine",
     "LineOrigin",
+    "MemoryCheck",
     "Outcome",
     "Plan",
     "Profile",
     "Provenance",
+    "Ranker",
+    "Reader",
     "Rules",
     "Sampling",
     "Span",
@@ -27,17 +32,19 @@ __all__ = [
     "Text",
     "Tokenizer",
     "Turn",
-    "Write",
     "advance",
     "budgets_for",
     "check_budgets",
     "chunk",
-    "next_turn",
+    "make_reader",
+    "pending",
     "plan_reading",
     "profile_from_mapping",
     "provenance",
-    "split_chunk",
-    "state_from_json",
+    "register",
+    "split",
+    "start",
     "template_tokens",
+    "turn",
     "with_overrides",
 ]

@@ -1,40 +1,42 @@
-"""What a reply means: pure rules from a completion to a memory or an answer.
+"""How replies are handled: pure rules from a completion to a memory or an answer.
 
 | the reply                                  | rules "careful" (default)                  | rules "paper"            |
 |--------------------------------------------|--------------------------------------------|--------------------------|
 | a memory within its budget                 | replaces the memory                        | the same                 |
-| over the budget, or cut at the length limit| asked once more, shorter; then what fits,  | what fits replaces the   |
-|                                            | up to its last whole line or sentence      | memory                   |
-| too long by a loop at its end              | the same, but the loop counts once, and is | what fits replaces the   |
-|                                            | a first memory if it has a profile's form  | memory                   |
-| empty (or reasoning only)                  | asked once more; then the memory stays     | the memory becomes empty |
+| over the budget, or cut at the length limit| is asked for once more; then what fits     | what fits replaces the   |
+|                                            | replaces the memory, up to its last whole  | memory                   |
+|                                            | line or sentence                           |                          |
+| empty (or reasoning only)                  | is asked for once more; then the memory    | the memory becomes empty |
+|                                            | stays                                      |                          |
 | prose such as "no change"                  | the memory stays                           | the prose is the memory  |
-| not of the form that the profile asks for  | the memory stays                           | the reply is the memory  |
-| empty answer                               | asked once more; then an empty answer      | an empty answer          |
+| not accepted by the model's `MemoryCheck`  | the memory stays                           | the reply is the memory  |
+| an empty answer                            | is asked for once more; then it is empty   | an empty answer          |
 | an answer cut at the length limit          | is the answer                              | the same                 |
 
-Reasoning never enters a memory or an answer under either set of rules.
+Reasoning never enters a memory or an answer under either set of rules. These rules hold for every model. Rules that only
+one model needs (the shipped one has a fixed form of memory) come with that model, as a `MemoryCheck`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
 from memagent.core.types import Completion, Tokenizer
 
 Rules: TypeAlias = Literal["careful", "paper"]
-Write: TypeAlias = Literal["overwrite", "append"]
 Outcome: TypeAlias = Literal[
     "start",  # no turn yet
-    "kept",  # the reply replaced the memory
-    "fitted",  # the reply was too long; what fits replaced the memory
+    "kept",  # the reply was written to the memory
+    "fitted",  # the reply was too long; what fits was written to the memory
+    "full",  # the reply was added to the memory, whose oldest lines had to go
     "unchanged",  # the reply said that nothing changes; the memory stays
-    "malformed",  # the reply had not the form of a memory; the memory stays
+    "malformed",  # the model's MemoryCheck did not accept the reply; the memory stays
     "empty",  # the reply was empty
     "retry_long",  # too long; the turn is asked again
     "retry_empty",  # empty; the turn is asked again
-    "split",  # the prompt did not fit the window; the chunk was halved
+    "split",  # the prompt did not fit the window; what it showed was halved
     "answered",  # the reply is the answer
 ]
 
@@ -59,8 +61,6 @@ _FILLING = frozenset(
 )
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
 _WORD = re.compile(r"[^\W_]+")
-_WORD_GOES_ON = re.compile(r"(?<=\w)\w*")
-_LINE_GOES_ON = re.compile(r"(?<=[^\n]).*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -115,31 +115,6 @@ def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Toke
     return not reasoned and completion.completion_tokens > budget + 1  # the end token counts as one
 
 
-def has_form(memory: str, line: str) -> bool:
-    """True if every line of the memory matches the regular expression `line` in full; "" is matched by any."""
-    return not line or all(re.fullmatch(line, one) for one in memory.splitlines())
-
-
-def without_loop(reply: str) -> str:
-    """The reply with a loop at its end once, up to the end of a line or word: "- a: 1, 2, 2, 2, 2, " is "- a: 1, 2".
-
-    A loop comes at least three times and is a quarter of the reply; without one, the reply is returned as it is.
-    """
-    size = len(reply)
-    for period in range(1, size // 3 + 1):
-        if reply[size - 2 * period :] != reply[size - 3 * period : size - period]:
-            continue
-        start = size - 3 * period
-        while start and reply[start - 1] == reply[start - 1 + period]:
-            start -= 1
-        if 4 * (size - start) >= size:
-            end = start + period
-            begun = _LINE_GOES_ON if "\n" in reply[start:end] else _WORD_GOES_ON
-            rest = begun.match(reply, end, end + period)
-            return reply[: end + (len(rest[0]) % period if rest else 0)].rstrip()
-    return reply
-
-
 def fit(reply: str, budget: int, tokenizer: Tokenizer, whole_lines: bool) -> str:
     """The longest beginning of `reply` within `budget` tokens; with `whole_lines`, back to a line or sentence end.
 
@@ -157,21 +132,6 @@ def fit(reply: str, budget: int, tokenizer: Tokenizer, whole_lines: bool) -> str
     return fitted.strip()
 
 
-def appended(memory: str, reply: str) -> str:
-    """The memory with the lines of a reply behind it; a line that stands there already is not repeated."""
-    lines = memory.splitlines()
-    return "\n".join([*lines, *(line for line in dict.fromkeys(reply.splitlines()) if line.strip() and line not in lines)])
-
-
-def newest(memory: str, budget: int, tokenizer: Tokenizer) -> str:
-    """The last whole lines of a memory that fit `budget` tokens; if not even one does, what fits of the last."""
-    lines = memory.splitlines()
-    kept: list[str] = []
-    while lines and tokenizer.count("\n".join([lines[-1], *kept])) <= budget:
-        kept.insert(0, lines.pop())
-    return "\n".join(kept) or fit(lines[-1] if lines else "", budget, tokenizer, whole_lines=False)
-
-
 def boxed(reply: str) -> str | None:
     r"""The content of the last `\boxed{…}` with balanced braces, or None."""
     for match in reversed(list(_BOXED.finditer(reply))):
@@ -181,3 +141,64 @@ def boxed(reply: str) -> str | None:
             if not depth:
                 return reply[match.end() : place].strip()
     return None
+
+
+class MemoryCheck(Protocol):
+    """What the replies of one particular model are held to, besides the rules for every model. Pure.
+
+    `name` enters the plan's digest: two checks that decide differently have different names.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def shorten(self, reply: str, memory: str) -> tuple[str, bool]:
+        """A reply that is too long, without what this model is known to add to one; True: it need not be asked again."""
+        ...
+
+    def accepts(self, reply: str) -> bool:
+        """Whether the reply is a memory; if not, the memory before it stays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a memory update came to. `text` is what is to be written; None: the memory stays, or the turn is asked again."""
+
+    outcome: Outcome
+    text: str | None = None
+
+    @property
+    def retry(self) -> bool:
+        return self.outcome in ("retry_long", "retry_empty")
+
+
+def judge(
+    reply: str,
+    completion: Completion,
+    *,
+    question: str,
+    memory: str,
+    budget: int,
+    tokenizer: Tokenizer,
+    rules: Rules,
+    check: MemoryCheck | None,
+    retried: bool,
+) -> Judgement:
+    """Decides on the reply to a memory update. `retried`: it is the second reply; the turn is not asked again."""
+    careful = rules == "careful"
+    again = careful and not retried
+    if not reply:
+        return Judgement(outcome="retry_empty") if again else Judgement(outcome="empty", text=None if careful else "")
+    if careful and says_no_change(reply, question):
+        return Judgement(outcome="unchanged")
+    fitted = over_budget(reply, completion, budget, tokenizer)
+    if fitted:
+        short, good = check.shorten(reply, memory) if careful and check else (reply, False)
+        fits = short != reply and tokenizer.count(short) <= budget
+        if again and not (fits and good):
+            return Judgement(outcome="retry_long")
+        reply = short if fits else fit(short, budget, tokenizer, careful)
+    if careful and check and not check.accepts(reply):
+        return Judgement(outcome="malformed")
+    return Judgement(outcome="fitted" if fitted else "kept", text=reply)

@@ -6,7 +6,6 @@ pass, so braces inside a question, a memory or a document are text and never a f
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -32,12 +31,10 @@ class Profile:
     update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
     answer        shown at the end: {question} {memory}
     direct        shown by --direct instead of both: {question} {document}; empty: direct answers are not offered
-    note          shown instead of update where replies are appended to the memory, not put in its place; the same fields.
-                  Empty: then `update` is shown with an empty memory
+    note          shown instead of update by readers that append replies to the memory; the same fields. Empty: such readers
+                  show `update` with an empty memory
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
-    memory_line   a regular expression; a reply with a line that it does not match in full is not taken for a memory. Empty:
-                  a memory has any form
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
     """
 
@@ -51,7 +48,6 @@ class Profile:
     direct: str = ""
     note: str = ""
     retry: str = ""
-    memory_line: str = ""
     answer_format: AnswerFormat = "text"
 
     def __post_init__(self) -> None:
@@ -59,10 +55,6 @@ class Profile:
             value = getattr(self, template)
             if value or template in ("update", "answer"):
                 _check(f"profile {self.name!r}, template {template!r}", value, required, required | optional)
-        try:
-            re.compile(self.memory_line)
-        except re.error as error:
-            raise ConfigError(f"profile {self.name!r}: memory_line is no regular expression: {error}") from None
         if self.answer_format not in ("text", "boxed"):
             raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
 
@@ -77,6 +69,11 @@ class Profile:
 def profile_from_mapping(values: Mapping[str, object], source: str) -> Profile:
     """Builds a profile from parsed TOML or JSON. Raises ConfigError that names `source` and the key at fault."""
     known = {field.name: field for field in fields(Profile)}
+    if "memory_line" in values:
+        raise ConfigError(
+            f"{source}: 'memory_line' is no longer part of a profile: the form of a memory belongs to a model,"
+            " which says so in the memagent.toml of its folder (family = …), or hands in a MemoryCheck"
+        )
     if unknown := sorted(set(values) - set(known)):
         raise ConfigError(f"{source}: unknown key {unknown[0]!r}; a profile has {', '.join(sorted(known))}")
     for key in ("name", "empty_memory", "update", "answer"):

@@ -10,7 +10,7 @@ from memagent.core.types import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineOrigin:
-    """A line of the memory, the turn that first wrote it and the span shown in that turn.
+    """A line of the memory, the number of the turn that first wrote it and the spans shown in that turn.
 
     First means: since then the line has been in every memory. A line that was dropped and written again counts from its
     return.
@@ -18,7 +18,7 @@ class LineOrigin:
 
     line: str
     turn: int
-    span: Span | None
+    spans: tuple[Span, ...] = ()
 
 
 class Provenance:
@@ -27,10 +27,10 @@ class Provenance:
     def __init__(self) -> None:
         self._origins: dict[str, LineOrigin] = {}
 
-    def update(self, turn: int, span: Span | None, memory: str) -> None:
-        """Takes in the memory after `turn`, in which `span` was shown."""
+    def update(self, turn: int, spans: tuple[Span, ...], memory: str) -> None:
+        """Takes in the memory after `turn`, in which `spans` were shown."""
         lines = dict.fromkeys(line.strip() for line in memory.splitlines() if line.strip())
-        self._origins = {line: self._origins.get(line) or LineOrigin(line=line, turn=turn, span=span) for line in lines}
+        self._origins = {line: self._origins.get(line) or LineOrigin(line=line, turn=turn, spans=spans) for line in lines}
 
     @property
     def origins(self) -> tuple[LineOrigin, ...]:
@@ -38,9 +38,9 @@ class Provenance:
         return tuple(self._origins.values())
 
 
-def provenance(memories: Iterable[tuple[int, Span | None, str]]) -> tuple[LineOrigin, ...]:
-    """Origins of the lines of the last memory of a sequence (turn, span shown, memory after it)."""
+def provenance(memories: Iterable[tuple[int, tuple[Span, ...], str]]) -> tuple[LineOrigin, ...]:
+    """Origins of the lines of the last memory of a sequence (turn, spans shown, memory after it)."""
     follower = Provenance()
-    for turn, span, memory in memories:
-        follower.update(turn, span, memory)
+    for turn, spans, memory in memories:
+        follower.update(turn, spans, memory)
     return follower.origins

@@ -1,139 +1,199 @@
 """The reading protocol: a document, a question and a small window, turn by turn.
 
-    next_turn(plan, state) -> Turn | None            what must be generated now? None: the reading is finished
-    advance(plan, state, completion) -> State        overwrite the memory, or record the answer
-    split_chunk(plan, state) -> State                the prompt did not fit the window: read the chunk in two halves
+    pending(plan, state) -> ids                       which turns can be generated now? None and an answer: finished
+    turn(plan, state, id) -> Turn                     what such a turn shows the model
+    advance(plan, state, id, completion) -> State     what its completion does to the memory, or the answer
+    split(plan, state, id) -> State                   its prompt did not fit the window: show less at once
 
-Why two functions and a value instead of a loop: whoever drives the reading decides how turns are generated (one by one,
-many at once, in lockstep over a batch, on another machine) and the protocol cannot tell. A state is small, holds no
-handle and serialises, so that stopping, resuming, replaying and testing come free. Nothing here does I/O, tells time or
-draws random numbers: the same plan and the same completions give the same states.
+How a document is read is decided by a `Reader`, a small pure object that has these four functions; the modules of
+`memagent.core.readers` are the readers there are. Everything else (drivers, journal, evaluation, training) knows turns and
+states, never which reader made them.
 
-Method: MemAgent (arXiv 2507.02259), §3.1. The memory of turn k is generated from (question, memory of turn k−1, chunk k)
-and replaces it; the answer is generated from (question, last memory) alone.
+Why functions and a value instead of a loop: whoever drives the reading decides how turns are generated (one by one, many at
+once, in lockstep over a batch, on another machine) and the protocol cannot tell. A state holds no handle and serialises, so
+stopping, resuming, replaying and testing come free. Nothing here does I/O, tells time or draws random numbers: the same
+plan and the same completions give the same states.
+
+The laws that every reader keeps, tested as properties over all of them:
+
+- Turns that are pending together may be answered in any order; the state is the same once all of them are.
+- A pending turn stays pending, and shows the same, until it is answered or split, or the reading is finished.
+- An id names one turn of a reading: it is never pending again after it was answered.
+- The spans of the turns together cover what the plan promises to show.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
 
-from memagent.core.budgets import JOIN_SLACK, Budgets, check_budgets, template_tokens
-from memagent.core.chunking import Chunk, Chunks, chunk, split
-from memagent.core.outcomes import (
-    Outcome,
-    Rules,
-    Write,
-    appended,
-    boxed,
-    fit,
-    has_form,
-    newest,
-    over_budget,
-    reply_text,
-    says_no_change,
-    without_loop,
-)
+from memagent.core.budgets import Budgets
+from memagent.core.chunking import Chunk, Chunks
+from memagent.core.outcomes import MemoryCheck, Outcome, Rules
 from memagent.core.prompts import Profile
-from memagent.core.types import Completion, Sampling, Span, Text, Tokenizer, Turn
-from memagent.errors import ConfigError, ContextTooLongError, TooLongError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Everything about a reading that does not change while it runs.
-
-    `chunks` are the planned chunks, in order; a direct reading has one, the whole document, shown in its only turn. `write`
-    is what the method is about: a reply overwrites the memory. "append" is the baseline that only adds to it; when it is
-    full, its oldest lines go.
-    """
-
-    question: str
-    text: Text
-    chunks: Chunks
-    tokenizer: Tokenizer
-    profile: Profile
-    budgets: Budgets
-    sampling: Sampling = field(default_factory=Sampling)
-    rules: Rules = "careful"
-    direct: bool = False
-    write: Write = "overwrite"
-
-    @property
-    def turns(self) -> int:
-        """Turns of a reading without retries or splits."""
-        return 1 if self.direct else len(self.chunks) + 1
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the document, counted chunk by chunk."""
-        return self.chunks.tokens
-
-    def digest(self) -> str:
-        """SHA-256 of what decides the turns, apart from the document's text: two plans with one digest ask the same."""
-        values = (
-            self.question,
-            self.chunks.digest(),
-            len(self.text),
-            asdict(self.profile),
-            asdict(self.budgets),
-            asdict(self.sampling),
-            self.rules,
-            self.direct,
-            *([] if self.write == "overwrite" else [self.write]),
-        )
-        return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
+from memagent.core.types import Completion, Ranker, Sampling, Span, Text, Tokenizer, Turn
+from memagent.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Where a reading stands. Small, immutable, JSON in and out.
+    """Where a reading stands: what all readers have in common. Immutable; JSON in and out.
 
-    turn       completions consumed so far, failed tries included
-    chunk      index of the planned chunk that is being read
-    pending    what is left of that chunk; empty: all of it
-    limit      longest span, in characters, that is shown at once; set after a chunk did not fit the window
-    memory     the memory, "" before the first chunk
-    retry      the current turn is asked again, because its last reply was empty or too long
-    reasons    the model's replies begin inside a block of reasoning that its chat template opened
-    outcome    what the last completion came to
-    answer     None until the reading is finished
+    turns        completions consumed so far, those that were asked again included
+    tokens_read  document tokens that were dealt with
+    memory       the memory, "" before the first update
+    outcome      what the last completion came to
+    reasons      the model's replies begin inside a block of reasoning that its chat template opened
+    answer       None until the reading is finished
     """
 
-    turn: int = 0
-    chunk: int = 0
-    pending: tuple[Span, ...] = ()
-    limit: int | None = None
+    turns: int = 0
+    tokens_read: int = 0
     memory: str = ""
-    retry: bool = False
-    reasons: bool = False
     outcome: Outcome = "start"
+    reasons: bool = False
     answer: str | None = None
 
     @property
     def finished(self) -> bool:
         return self.answer is not None
 
+    @property
+    def settled(self) -> bool:
+        """Whether the state is small. One that holds the replies of an unfinished round is not; its turns lead to it."""
+        return True
+
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready values; `state_from_json` gives the same state back."""
-        return {**asdict(self), "pending": [[span.start, span.end] for span in self.pending]}
+        """JSON-ready values; `from_json` of the same class gives the same state back."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The state that `to_json` wrote. Raises ConfigError if keys are missing or unknown."""
+        if set(values) != {item.name for item in fields(cls)}:
+            raise ConfigError(f"not the state of such a reading: its keys are {', '.join(sorted(values))}")
+        return cls(**cls.decoded(values))
+
+    @classmethod
+    def decoded(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values as the constructor takes them. Readers whose states hold more than plain values extend it."""
+        return dict(values)
 
 
-def state_from_json(values: Mapping[str, Any]) -> State:
-    """The state that `to_json` wrote. Raises ConfigError if keys are missing or unknown."""
-    if set(values) != {item.name for item in fields(State)}:
-        raise ConfigError(f"not a reading state: its keys are {', '.join(sorted(values))}")
-    pending = tuple(Span(start=start, end=end) for start, end in values["pending"])
-    return State(**{**values, "pending": pending})
+class Reader(Protocol):
+    """A way to read: a frozen dataclass, whose fields are its options. All its functions are pure."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+        """The plan with what is to be shown: `chunks` or `excerpt`. `chunks` is a cut of the same text to use again.
+
+        `window` (None: unknown) and `overhead` are the engine's, in tokens. Raises ConfigError where the budgets do not fit
+        the window, TooLongError where the document does not.
+        """
+        ...
+
+    def start(self, plan: Plan) -> State:
+        """The state before the first turn."""
+        ...
+
+    def load(self, values: Mapping[str, Any]) -> State:
+        """A state of this reader from JSON. Raises ConfigError."""
+        ...
+
+    def pending(self, plan: Plan, state: State) -> Iterable[str]:
+        """Ids of all turns that can be generated now, in the order in which they are best started."""
+        ...
+
+    def turn(self, plan: Plan, state: State, id: str) -> Turn:
+        """What a pending turn shows the model."""
+        ...
+
+    def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> State:
+        """The state after the completion of a pending turn. Raises ValueError if that turn is not pending."""
+        ...
+
+    def split(self, plan: Plan, state: State, id: str) -> State:
+        """The state in which a pending turn's text is shown in smaller parts. Raises ContextTooLongError."""
+        ...
+
+    def reopen(self, plan: Plan, state: State) -> State:
+        """The state in which a reading that ended with an empty answer is asked for its answer again, under a new id."""
+        ...
+
+    def planned(self, plan: Plan) -> int:
+        """Turns of a reading in which none is asked again or split; the most there can be where the reader decides."""
+        ...
+
+    def left(self, plan: Plan, state: State) -> int:
+        """Turns still to come, likewise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything about a reading that does not change while it runs.
+
+    chunks   what the reader shows part by part, in document order; for an excerpt, one chunk that stands for all of it
+    excerpt  the characters that the reader chose to show together, in order; None: it shows all of the document
+    ranker   ranks passages for readers that search; handed in because no ranking is standard library
+    check    what the replies of this model are held to besides `rules`
+    """
+
+    reader: Reader
+    question: str
+    text: Text
+    tokenizer: Tokenizer
+    profile: Profile
+    budgets: Budgets
+    sampling: Sampling = field(default_factory=Sampling)
+    rules: Rules = "careful"
+    check: MemoryCheck | None = None
+    ranker: Ranker | None = None
+    chunks: Chunks = field(default_factory=Chunks)
+    excerpt: tuple[Span, ...] | None = None
+
+    @property
+    def turns(self) -> int:
+        """Turns of a reading without retries or splits."""
+        return self.reader.planned(self)
+
+    @property
+    def tokens(self) -> int:
+        """Document tokens that are shown, counted chunk by chunk."""
+        return self.chunks.tokens
+
+    def shown(self, index: int) -> tuple[Span, ...]:
+        """The characters of the document that part `index` shows."""
+        return (self.chunks[index].span,) if self.excerpt is None else self.excerpt
+
+    def digest(self) -> str:
+        """SHA-256 of what decides the turns, apart from the document's text: two plans with one digest ask the same."""
+        values = (
+            self.reader.name,
+            options(self.reader),
+            self.question,
+            self.chunks.digest(),
+            len(self.text),
+            None if self.excerpt is None else [(span.start, span.end) for span in self.excerpt],
+            asdict(self.profile),
+            asdict(self.budgets),
+            asdict(self.sampling),
+            self.rules,
+            self.check.name if self.check else None,
+        )
+        return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
 
 
 def plan_reading(
     text: Text,
     question: str,
     *,
+    reader: Reader,
     tokenizer: Tokenizer,
     profile: Profile,
     budgets: Budgets,
@@ -141,15 +201,15 @@ def plan_reading(
     overhead: int = 0,
     sampling: Sampling | None = None,
     rules: Rules = "careful",
-    direct: bool = False,
-    write: Write = "overwrite",
+    check: MemoryCheck | None = None,
+    ranker: Ranker | None = None,
     chunks: Chunks | None = None,
 ) -> Plan:
-    """Checks the budgets against the window, cuts the document and returns the plan. No model is called.
+    """Checks question and budgets, lets the reader cut or choose what it shows, and returns the plan. No model is called.
 
     `window` and `overhead` are the engine's, in tokens. `chunks` re-uses the cut of another plan over the same text,
     tokenizer and chunk budget. Raises ConfigError: empty or too long question, budgets over the window; TooLongError: a
-    document too long to be read directly.
+    document that this reader cannot show.
     """
     question = question.strip()
     if not question:
@@ -161,183 +221,65 @@ def plan_reading(
             f"the question has {length} tokens, the question budget is {budgets.question}:"
             " ask a shorter question or raise the budget"
         )
-    template = template_tokens(profile, tokenizer, overhead)
-    # The text that stands for an empty memory may be longer than a memory.
-    template += max(0, tokenizer.count(profile.empty_memory) - budgets.memory)
     plan = Plan(
+        reader=reader,
         question=question,
         text=text,
-        chunks=Chunks(),
         tokenizer=tokenizer,
         profile=profile,
         budgets=budgets,
         sampling=sampling or Sampling(),
         rules=rules,
-        direct=direct,
-        write=write,
+        check=check,
+        ranker=ranker,
     )
-    if direct:
-        return replace(plan, chunks=_check_direct(plan, window, overhead))
-    check_budgets(budgets, template, window)
-    return replace(plan, chunks=Chunks(chunk(text, tokenizer, budgets.chunk)) if chunks is None else chunks)
+    return reader.prepare(plan, window, overhead, chunks)
 
 
-def next_turn(plan: Plan, state: State) -> Turn | None:
-    """The turn to generate from this state, or None if the reading is finished."""
+def start(plan: Plan) -> State:
+    """The state before the first turn."""
+    return plan.reader.start(plan)
+
+
+def pending(plan: Plan, state: State) -> Iterable[str]:
+    """Ids of all turns that can be generated now. None: the reading is finished."""
+    return () if state.finished else plan.reader.pending(plan, state)
+
+
+def turn(plan: Plan, state: State, id: str) -> Turn:
+    """What a pending turn shows the model. It draws from a seed of its own, which follows from its id alone."""
+    made, sampling = plan.reader.turn(plan, state, id), plan.sampling
+    return made if sampling.seed is None else replace(made, sampling=sampling.own(f"{sampling.seed}/{id}"))
+
+
+def advance(plan: Plan, state: State, id: str, completion: Completion) -> State:
+    """The state after the completion of a pending turn. Raises ValueError if the turn is not pending."""
     if state.finished:
-        return None
-    span = current_span(plan, state)
-    prompt = _answer_prompt(plan, state) if span is None else _update_prompt(plan, state, span)
-    reply, reasoning = (plan.budgets.answer if span is None else plan.budgets.memory), plan.budgets.reasoning
-    note = plan.profile.render("retry", limit=reply) if state.retry else ""
-    return Turn(
-        kind="answer" if span is None else "update",
-        number=state.turn,
-        system=plan.profile.system,
-        user=prompt + note,
-        max_tokens=reply + reasoning,
-        sampling=_turn_sampling(plan, state),
-        span=span,
-        draft=state.memory if span is not None and plan.write == "overwrite" and not state.retry else "",
-    )
+        raise ValueError(f"this reading is finished: it takes no completion of turn {id!r}")
+    return plan.reader.advance(plan, state, id, completion)
 
 
-def advance(plan: Plan, state: State, completion: Completion) -> State:
-    """The state after a completion of `next_turn(plan, state)`. Raises ValueError if the reading is finished."""
-    if state.finished:
-        raise ValueError("this reading is finished: it takes no more completions")
-    span = current_span(plan, state)
-    shown = plan.question + state.memory + (plan.text.read(span.start, span.end) if span else "")
-    reply, reasons = reply_text(completion, shown, state.reasons)
-    state = replace(state, reasons=reasons)
-    if span is None:
-        return _record_answer(plan, state, reply)
-    return _update_memory(plan, state, reply, completion)
+def split(plan: Plan, state: State, id: str) -> State:
+    """The state in which the text of a pending turn is shown in smaller parts, because its prompt did not fit the window.
 
-
-def split_chunk(plan: Plan, state: State) -> State:
-    """The state in which the current chunk is read in two halves, and later chunks in pieces no longer than those.
-
-    Raises ContextTooLongError if there is nothing to halve: an answer turn, or a single character.
+    Raises ContextTooLongError where there is nothing left to split.
     """
-    span = current_span(plan, state)
-    halves = split(plan.text, span) if span is not None else None
-    if halves is None:
-        what = "the whole document" if plan.direct else "the question and the memory" if span is None else "one character"
-        raise ContextTooLongError(f"the server's window is too small for {what}: use smaller budgets or a larger window")
-    rest = _pieces(plan, state)[1:]
-    longest = max(len(halves[0]), len(halves[1]))
-    return replace(state, pending=(*halves, *rest), limit=longest, retry=False, outcome="split")
+    return plan.reader.split(plan, state, id)
 
 
-def current_span(plan: Plan, state: State) -> Span | None:
-    """The span that the next turn shows; None if the next turn is the answer."""
-    pieces = _pieces(plan, state)
-    return pieces[0] if pieces else None
+def options(reader: Reader) -> dict[str, Any]:
+    """A reader's options, JSON-ready."""
+    return asdict(reader) if is_dataclass(reader) and not isinstance(reader, type) else {}
 
 
-def _pieces(plan: Plan, state: State) -> tuple[Span, ...]:
-    """What is left of the current planned chunk; its first piece is no longer than the limit."""
-    if plan.direct or state.chunk >= len(plan.chunks):
-        return ()
-    pieces = list(state.pending) or [plan.chunks[state.chunk].span]
-    while state.limit is not None and len(pieces[0]) > state.limit:
-        halves = split(plan.text, pieces[0])
-        if halves is None:
-            break
-        pieces[:1] = halves
-    return tuple(pieces)
+def whole(text: Text, tokens: int) -> Chunks:
+    """A text as one chunk of that many tokens."""
+    return Chunks([Chunk(start=0, end=len(text), tokens=tokens)])
 
 
-def _update_memory(plan: Plan, state: State, reply: str, completion: Completion) -> State:
-    careful = plan.rules == "careful"
-    if not reply:
-        if careful and not state.retry:
-            return _retry(state, "retry_empty")
-        stays = careful or plan.write == "append"
-        return _next_span(plan, state, state.memory if stays else "", "empty")
-    if careful and says_no_change(reply, plan.question):
-        return _next_span(plan, state, state.memory, "unchanged")
-    form = plan.profile.memory_line
-    fitted = over_budget(reply, completion, plan.budgets.memory, plan.tokenizer)
-    if fitted:
-        once = without_loop(reply) if careful else reply
-        fits = once != reply and plan.tokenizer.count(once) <= plan.budgets.memory
-        begins = fits and not state.memory and form and has_form(once, form)
-        if careful and not state.retry and not begins:
-            return _retry(state, "retry_long")
-        reply = once if fits else fit(once, plan.budgets.memory, plan.tokenizer, careful)
-    if careful and not has_form(reply, form):
-        return _next_span(plan, state, state.memory, "malformed")
-    if plan.write == "append":
-        notes = appended(state.memory, reply)
-        reply = newest(notes, plan.budgets.memory, plan.tokenizer)
-        fitted = fitted or reply != notes
-    return _next_span(plan, state, reply, "fitted" if fitted else "kept")
-
-
-def _record_answer(plan: Plan, state: State, reply: str) -> State:
-    if plan.profile.answer_format == "boxed":
-        content = boxed(reply)
-        reply = reply if content is None else content
-    if not reply and plan.rules == "careful" and not state.retry:
-        return _retry(state, "retry_empty")
-    outcome: Outcome = "answered" if reply else "empty"
-    return replace(state, turn=state.turn + 1, retry=False, outcome=outcome, answer=reply)
-
-
-def _retry(state: State, outcome: Outcome) -> State:
-    return replace(state, turn=state.turn + 1, retry=True, outcome=outcome)
-
-
-def _next_span(plan: Plan, state: State, memory: str, outcome: Outcome) -> State:
-    rest = _pieces(plan, state)[1:]
-    return replace(
-        state,
-        turn=state.turn + 1,
-        chunk=state.chunk if rest else state.chunk + 1,
-        pending=rest,
-        memory=memory,
-        retry=False,
-        outcome=outcome,
-    )
-
-
-def _update_prompt(plan: Plan, state: State, span: Span) -> str:
-    noting = plan.write == "append"
-    memory = "" if noting and not plan.profile.note else state.memory
-    return plan.profile.render(
-        "note" if noting and plan.profile.note else "update",
-        question=plan.question,
-        memory=memory or plan.profile.empty_memory,
-        chunk=plan.text.read(span.start, span.end),
-        memory_tokens=plan.budgets.memory,
-    )
-
-
-def _answer_prompt(plan: Plan, state: State) -> str:
-    if plan.direct:
-        return plan.profile.render("direct", question=plan.question, document=plan.text.read(0, len(plan.text)))
-    return plan.profile.render("answer", question=plan.question, memory=state.memory or plan.profile.empty_memory)
-
-
-def _turn_sampling(plan: Plan, state: State) -> Sampling:
-    """Each turn draws from its own seed, so that a resumed reading continues as an uninterrupted one would."""
-    sampling = plan.sampling
-    return sampling if sampling.seed is None else replace(sampling, seed=(sampling.seed * 1_000_003 + state.turn) % 2**31)
-
-
-def _check_direct(plan: Plan, window: int | None, overhead: int) -> Chunks:
-    """The whole document as one chunk, if it fits the window. Raises ConfigError."""
-    if not plan.profile.direct:
-        raise ConfigError(f"the profile {plan.profile.name!r} has no wording for a direct answer: read without --direct")
-    size = len(plan.text)
-    tokens = plan.tokenizer.count(plan.text.read(0, size))
-    wording = plan.tokenizer.count(plan.profile.system + plan.profile.render("direct", question=plan.question, document=""))
-    need = tokens + wording + overhead + JOIN_SLACK + plan.budgets.answer_tokens
-    if window is not None and need > window:
-        raise TooLongError(
-            f"the document does not fit the window whole: {tokens} tokens + {need - tokens} of wording and answer = {need},"
-            f" the window is {window}: read without --direct"
-        )
-    return Chunks([Chunk(start=0, end=size, tokens=tokens)])
+def _plain(value: Any) -> Any:
+    if isinstance(value, Span):
+        return [value.start, value.end]
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -7,7 +7,7 @@ text, half open: [start, end). Token counts are those of the tokenizer handed in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -43,17 +43,18 @@ class Sampling:
 class Turn:
     """One conversation to generate: what an engine receives. Complete in itself: no history, no handle.
 
-    `number` counts the turns of this reading from 0. `span` is the text shown (None for the answer turn). `draft` is the
-    memory as it stands, which the reply may well be: an engine may check that instead of generating token by token.
+    `id` names the turn within its reading, whatever the order in which turns are answered. `spans` are the characters of
+    the document that it shows, in order (none for an answer from the memory). `draft` is the memory as it stands, which the
+    reply often repeats: an engine may use it for speculative decoding.
     """
 
+    id: str
     kind: TurnKind
-    number: int
     user: str
     system: str = ""
     max_tokens: int
     sampling: Sampling = Sampling()
-    span: Span | None = None
+    spans: tuple[Span, ...] = ()
     draft: str = ""
 
     @property
@@ -113,14 +114,23 @@ class Tokenizer(Protocol):
         ...
 
 
+class Ranker(Protocol):
+    """Ranks passages against a query. Readers that search a document are handed one."""
+
+    def __call__(self, passages: Iterable[str], query: str) -> list[int]:
+        """The numbers of the passages, best first; of equal ones, the earlier first."""
+        ...
+
+
 @runtime_checkable
 class Engine(Protocol):
     """A way to reach a model. An engine is given turns and gives back completions; it knows nothing of readings.
 
     `identity` names model and weights, without secrets: a journal compares it on resume. `window` is the longest prompt +
     reply in tokens (None: unknown). `overhead` is the number of tokens the engine's chat form adds around a message.
-    `lockstep` says how several readings are best run: True, all their next turns in one `generate` call (in process);
-    False, each reading on its own with `agenerate` (a server, which batches what it has in flight).
+    `lockstep` says how turns are best run: True, many in one `generate` call (in process); False, each on its own with
+    `agenerate` (a server, which batches what it has in flight). `concurrency` is how many turns of one reading are worth
+    having under way at once.
     """
 
     @property
@@ -134,6 +144,9 @@ class Engine(Protocol):
 
     @property
     def lockstep(self) -> bool: ...
+
+    @property
+    def concurrency(self) -> int: ...
 
     @property
     def tokenizer(self) -> Tokenizer: ...

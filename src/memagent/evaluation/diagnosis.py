@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from memagent.core.types import Span
 from memagent.evaluation.records import Record, RecordedTurn
 from memagent.tasks.samples import Fact
 
@@ -82,9 +81,8 @@ class FactTrace:
 class Diagnosis:
     """What became of one reading.
 
-    `traces` has the needed facts in document order, `outcomes` how often each outcome of a turn came up; for refine,
-    "fitted" is called "full": its oldest lines were dropped or the reply cut. `updates`: whether a memory was written at
-    all. `filler` is the share of the last memory's words that stand neither in the question nor in
+    `traces` has the needed facts in document order, `outcomes` how often each outcome of a turn came up. `updates`: whether
+    a memory was written at all. `filler` is the share of the last memory's words that stand neither in the question nor in
     a needed fact; None where there is no memory.
     """
 
@@ -124,15 +122,11 @@ def diagnose(record: Record) -> Diagnosis:
     places = [_shown(record, fact) for fact in needed]
     return Diagnosis(
         traces=tuple(_traces(needed, places, updates)),
-        outcomes=Counter(_outcome(record, turn) for turn in record.turns),
+        outcomes=Counter(turn.outcome for turn in record.turns),
         updates=bool(updates),
         failed=record.status == "failed",
         filler=_filler(record, needed),
     )
-
-
-def _outcome(record: Record, turn: RecordedTurn) -> str:
-    return "full" if turn.outcome == "fitted" and record.reader == "refine" else turn.outcome
 
 
 def stands_in(value: str, text: str) -> bool:
@@ -144,26 +138,13 @@ def stands_in(value: str, text: str) -> bool:
 def _shown(record: Record, fact: Fact) -> tuple[int | None, bool]:
     """The first turn that showed any of a fact, and whether it was ever shown whole."""
     first: int | None = None
-    for number, span in _shown_spans(record):
-        if span.start < fact.end and fact.start < span.end:
-            first = number if first is None else first
-            if span.start <= fact.start and fact.end <= span.end:
-                return first, True
-    return first, False
-
-
-def _shown_spans(record: Record) -> Iterator[tuple[int, Span]]:
-    """Which characters of the document were shown in which turn. An excerpt counts as shown in the first turn."""
-    if record.shown is not None:
-        first = record.turns[0].number if record.turns else 0
-        yield from ((first, span) for span in record.shown)
-        return
-    direct = all(turn.kind == "answer" for turn in record.turns)  # from the whole document, maybe asked more than once
     for turn in record.turns:
-        if turn.span is not None:
-            yield turn.number, turn.span
-        elif direct:
-            yield turn.number, Span(start=0, end=record.characters)
+        for span in turn.spans:
+            if span.start < fact.end and fact.start < span.end:
+                first = turn.number if first is None else first
+                if span.start <= fact.start and fact.end <= span.end:
+                    return first, True
+    return first, False
 
 
 def _traces(needed: list[Fact], places: list[tuple[int | None, bool]], updates: list[RecordedTurn]) -> Iterator[FactTrace]:

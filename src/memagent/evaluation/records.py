@@ -6,32 +6,33 @@ readings ended). A reading that failed is a record with its error and scores of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias
 
+from memagent.core.readers import RENAMED
 from memagent.core.types import Span
 from memagent.scoring import Mode
 from memagent.tasks.samples import Fact
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+READABLE_VERSIONS = (1, RECORD_VERSION)
 Status: TypeAlias = Literal["answered", "failed"]
-ReaderName: TypeAlias = Literal["memory", "whole", "truncate", "retrieve", "refine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A finished turn. `span` is the text shown: characters of what the reader read (None for the answer turn).
+    """A finished turn. `spans` are the characters of the document that it showed (none for an answer from the memory).
 
-    For memory, refine and whole that is the document itself; for truncate and retrieve it is the text put together from the
-    record's `shown` spans. `memory` is the memory after the turn; None: the same as before. `reply` is what the model said
-    where that is not what the memory or the answer became. `outcome` is one of `memagent.core.outcomes`. Token counts and
-    `seconds` are the engine's, in a batch a share of it.
+    `memory` is the memory after the turn; None: the same as before. `reply` is what the model said where that is not what
+    the memory or the answer became. `outcome` is one of `memagent.core.outcomes`. Token counts and `seconds` are the
+    engine's, in a batch a share of it.
     """
 
     number: int
+    id: str = ""
     kind: str
-    span: Span | None
+    spans: tuple[Span, ...]
     outcome: str
     memory: str | None
     reply: str | None = None
@@ -46,15 +47,16 @@ class Record:
     """One reading of one sample: try number `attempt` of it.
 
     `tokens` and `characters` are the length of the document. `shown` are the characters of the document that the reader
-    chose to show (None: all of it). `error` says why there is no answer, `error_kind` is the class of it ("too_long": the
-    document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`. `seconds` is the engine's
-    time for this reading (its share in a batch), `wall` the time from its start to its end.
+    chose to show (None: it shows all of it, part by part or at once). `error` says why there is no answer, `error_kind` is
+    the class of it ("too_long": the document does not fit this reader). `scores` has every scorer of
+    `memagent.scoring.SCORERS`. `seconds` is the engine's time for this reading (its share in a batch), `wall` the time from
+    its start to its end.
     """
 
     sample: str
     attempt: int
     task: str
-    reader: ReaderName
+    reader: str
     question: str
     answers: tuple[str, ...]
     mode: Mode
@@ -91,18 +93,33 @@ class Record:
         return values
 
 
-_TURN_FIELDS = ("number", "kind", "outcome", "prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
+_TURN_FIELDS = ("number", "id", "kind", "outcome", "prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 
 def record_from_json(values: Mapping[str, Any]) -> Record:
-    """The record that `to_json` wrote. Raises KeyError or TypeError for anything else."""
+    """The record that `to_json` wrote, in this version or an older one. Raises KeyError or TypeError for anything else."""
+    if values["version"] == 1:
+        values = _from_first_version(values)
     given = {item.name: values[item.name] for item in fields(Record)}
     given["answers"] = tuple(values["answers"])
     given["facts"] = tuple(Fact(**fact) for fact in values["facts"])
     given["turns"] = tuple(_turn_from_json(turn) for turn in values["turns"])
     if values["shown"] is not None:
-        given["shown"] = tuple(Span(start=start, end=end) for start, end in values["shown"])
+        given["shown"] = _spans(values["shown"])
     return Record(**given)
+
+
+def _from_first_version(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of version 1: a turn had one span, of the excerpt if there was one, and a direct answer had none."""
+    direct = all(turn["kind"] == "answer" for turn in values["turns"])
+    everything = [[0, values["characters"]]]
+    turns = []
+    for turn in values["turns"]:
+        span = turn.get("span")
+        shown = (values["shown"] or (everything if direct else [span])) if span or direct else []
+        full = turn["outcome"] == "fitted" and values["reader"] == "refine"
+        turns.append({**turn, "spans": shown, "outcome": "full" if full else turn["outcome"]})
+    return {**values, "reader": RENAMED.get(values["reader"], values["reader"]), "turns": turns}
 
 
 def _turn_to_json(turn: RecordedTurn) -> dict[str, Any]:
@@ -111,8 +128,8 @@ def _turn_to_json(turn: RecordedTurn) -> dict[str, Any]:
     values["seconds"] = round(turn.seconds, 6)
     if not turn.cached_tokens:
         del values["cached_tokens"]
-    if turn.span is not None:
-        values["span"] = [turn.span.start, turn.span.end]
+    if turn.spans:
+        values["spans"] = [[span.start, span.end] for span in turn.spans]
     if turn.memory is not None:
         values["memory"] = turn.memory
     if turn.reply is not None:
@@ -121,10 +138,13 @@ def _turn_to_json(turn: RecordedTurn) -> dict[str, Any]:
 
 
 def _turn_from_json(values: Mapping[str, Any]) -> RecordedTurn:
-    span = values.get("span")
     return RecordedTurn(
         **{name: values[name] for name in _TURN_FIELDS if name in values},
-        span=Span(start=span[0], end=span[1]) if span else None,
+        spans=_spans(values.get("spans", ())),
         memory=values.get("memory"),
         reply=values.get("reply"),
     )
+
+
+def _spans(values: Iterable[tuple[int, int]]) -> tuple[Span, ...]:
+    return tuple(Span(start=start, end=end) for start, end in values)

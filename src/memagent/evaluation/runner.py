@@ -6,10 +6,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import Any
 
-from memagent.core import Span
+from memagent.core import Plan
+from memagent.core import reading as protocol
 from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch, together
 from memagent.errors import (
     ConfigError,
@@ -21,13 +22,12 @@ from memagent.errors import (
     TooLongError,
 )
 from memagent.evaluation.folder import Key, RunFolder, describe_machine
-from memagent.evaluation.readers import Comparison, Prepared, prepare
-from memagent.evaluation.records import ReaderName, Record, RecordedTurn
+from memagent.evaluation.records import Record, RecordedTurn
 from memagent.journal.redaction import strip_urls
 from memagent.models.open import OpenModel
 from memagent.scoring import scores
-from memagent.session import Progress, restore, turn_entry
-from memagent.settings import Settings
+from memagent.session import Progress, restore, spans_of, turn_entry
+from memagent.settings import Settings, make_plan
 from memagent.tasks.files import Entry, SampleFile
 from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Sample
@@ -57,15 +57,11 @@ class Evaluation:
     samples: SampleFile
     opened: OpenModel
     settings: Settings
-    reader: ReaderName = "memory"
-    comparison: Comparison = field(default_factory=Comparison)
     attempts: int = 1
     batch: int = 50
     concurrency: int = 8
 
     def __post_init__(self) -> None:
-        if self.reader not in get_args(ReaderName):
-            raise ConfigError(f"no reader {self.reader!r}; known: {', '.join(get_args(ReaderName))}")
         if self.attempts < 1:
             raise ConfigError(f"{self.attempts} readings of a sample make no run: give at least 1")
         if self.attempts > 1 and self.settings.sampling.temperature == 0:
@@ -73,14 +69,13 @@ class Evaluation:
                 f"{self.attempts} readings of a sample are all the same at temperature 0: give --temperature above 0"
             )
         # What is wrong with the settings is wrong for every sample: a run that cannot work does not begin.
-        prepare(self.reader, Rope(["A probe."]), "Why?", self.settings, self.opened, self.comparison)
+        make_plan(Rope(["A probe."]), "Why?", self.settings, self.opened)
 
     def config(self) -> dict[str, Any]:
         """What identifies the run, JSON-ready."""
         return {
             "model": self.settings.identity,
-            "reader": self.reader,
-            "comparison": asdict(self.comparison),
+            "reader": self.settings.reader,
             "settings": self.settings.to_json(),
             "attempts": self.attempts,
             "samples": {
@@ -143,7 +138,6 @@ class _Reading:
 
     sample: Sample
     attempt: int
-    prepared: Prepared
     progress: Progress
     began: float
 
@@ -170,7 +164,7 @@ class _Run:
                     recorded.add(index)
                     self._end(readings[index], None)
 
-        plans = [reading.prepared.plan for reading in readings]
+        plans = [reading.progress.plan for reading in readings]
         states = [reading.progress.state for reading in readings]
         results = read_batch(plans, self.evaluation.opened.engine, states=states, observer=observe, keep=False)
         for index, result in enumerate(results):
@@ -191,7 +185,7 @@ class _Run:
             error: ModelError | None = None
             try:
                 await aread(
-                    reading.prepared.plan,
+                    reading.progress.plan,
                     self.evaluation.opened.engine,
                     state=reading.progress.state,
                     observer=self._observer([reading]),
@@ -207,18 +201,16 @@ class _Run:
         sample = evaluation.samples.load(entry.id)
         settings = own_stream(evaluation.settings, sample.id, attempt)
         try:
-            prepared = prepare(
-                evaluation.reader, sample.document, sample.question, settings, evaluation.opened, evaluation.comparison
-            )
+            plan = make_plan(sample.document, sample.question, settings, evaluation.opened)
         except ConfigError as error:
             self._write(_record(evaluation, sample, attempt, None, "", (), error), None)
             return None
         with self._lock:
-            progress = self._progress(sample, attempt, prepared, settings)
-        return _Reading(sample, attempt, prepared, progress, began)
+            progress = self._progress(sample, attempt, plan, settings)
+        return _Reading(sample, attempt, progress, began)
 
-    def _progress(self, sample: Sample, attempt: int, prepared: Prepared, settings: Settings) -> Progress:
-        journal, plan, key = self.folder.journal, prepared.plan, (sample.id, attempt)
+    def _progress(self, sample: Sample, attempt: int, plan: Plan, settings: Settings) -> Progress:
+        journal, key = self.folder.journal, (sample.id, attempt)
         document: dict[str, Any] = {"sample": sample.id, "attempt": attempt}
         known = self.folder.reading_of(key)
         if known is not None:
@@ -234,7 +226,7 @@ class _Run:
             planned=plan.turns,
         )
         self.folder.began(key, id)
-        return Progress(plan=plan, id=id)
+        return Progress(plan=plan, state=protocol.start(plan), id=id)
 
     def _observer(self, readings: Sequence[_Reading]) -> Observer:
         def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
@@ -255,7 +247,7 @@ class _Run:
         progress = reading.progress
         turns = tuple(self._turns(str(progress.id), progress.state.answer))
         record = _record(
-            self.evaluation, reading.sample, reading.attempt, reading.prepared, progress.state.answer or "", turns, error
+            self.evaluation, reading.sample, reading.attempt, progress.plan, progress.state.answer or "", turns, error
         )
         record = replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4))
         if isinstance(error, ModelUnavailableError | ModelRefusedError):
@@ -281,15 +273,13 @@ class _Run:
     def _turns(self, id: str, answer: str | None) -> Iterator[RecordedTurn]:
         memory = ""
         for entry in self.folder.journal.turns(id):
-            span = None
-            if entry.span_start is not None and entry.span_end is not None:
-                span = Span(start=entry.span_start, end=entry.span_end)
             costs = entry.completion
-            reply, became = str(costs["text"]).strip(), entry.memory if span is not None else answer
+            reply, became = str(costs["text"]).strip(), answer if entry.kind == "answer" else entry.memory
             yield RecordedTurn(
                 number=entry.number,
+                id=entry.id,
                 kind=entry.kind,
-                span=span,
+                spans=spans_of(entry),
                 outcome=entry.outcome,
                 memory=None if entry.memory == memory else entry.memory,
                 reply=None if reply == became else reply,
@@ -327,7 +317,7 @@ def _record(
     evaluation: Evaluation,
     sample: Sample,
     attempt: int,
-    prepared: Prepared | None,
+    plan: Plan | None,
     answer: str,
     turns: tuple[RecordedTurn, ...],
     error: Exception | None,
@@ -340,7 +330,7 @@ def _record(
         sample=sample.id,
         attempt=attempt,
         task=sample.task,
-        reader=evaluation.reader,
+        reader=evaluation.settings.reader,
         question=sample.question,
         answers=sample.answers,
         mode=sample.mode,
@@ -353,7 +343,7 @@ def _record(
         error=message,
         error_kind=kind,
         scores=scores(answer, sample.answers, sample.mode),
-        shown=prepared.shown if prepared else None,
+        shown=plan.excerpt if plan else None,
         turns=turns,
         seconds=round(sum(turn.seconds for turn in turns), 6),
     )

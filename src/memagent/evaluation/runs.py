@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from memagent.core.readers import RENAMED
 from memagent.errors import ConfigError, TaskError
-from memagent.evaluation.records import RECORD_VERSION, Record, RecordedTurn, record_from_json
+from memagent.evaluation.records import READABLE_VERSIONS, RECORD_VERSION, Record, RecordedTurn, record_from_json
 
 RUN_SCHEMA = "memagent.run"
 RUN_VERSION = 1
@@ -115,7 +116,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     for name, value, kind, fits in _header_fields(header):
         if not fits(value):
             raise ConfigError(f"{path} is damaged: its {name} must be {kind}, not {_brief(value)}")
-    return header
+    return {**header, "reader": RENAMED.get(header["reader"], header["reader"])} if "reader" in header else header
 
 
 def _header_fields(header: Mapping[str, Any]) -> Iterator[tuple[str, Any, str, Callable[[Any], bool]]]:
@@ -173,8 +174,8 @@ def _record(line: bytes, path: Path, number: int) -> Record:
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{where}: not a line of JSON: {error}") from error
     version = values.get("version") if isinstance(values, dict) else None
-    if version != RECORD_VERSION:
-        raise TaskError(f"{where}: a record of version {version!r}, and this memagent reads version {RECORD_VERSION}")
+    if version not in READABLE_VERSIONS:
+        raise TaskError(f"{where}: a record of version {version!r}, and this memagent reads up to version {RECORD_VERSION}")
     try:
         record = record_from_json(values)
         _check(record)
@@ -217,12 +218,13 @@ def _check(record: Record) -> None:
 
 
 def _check_turn(turn: RecordedTurn, where: str) -> None:
-    _each(turn, ("kind", "outcome"), "text", _is_text, where)
+    _each(turn, ("id", "kind", "outcome"), "text", _is_text, where)
     _each(turn, ("memory", "reply"), "text or null", _is_text_or_none, where)
     _each(turn, ("number", "prompt_tokens", "completion_tokens", "cached_tokens"), "a whole number", _is_count, where)
     _each(turn, ("seconds",), "a number from 0", _is_number, where)
-    if turn.span is not None and not (_is_count(turn.span.start) and _is_count(turn.span.end)):
-        _value(f"{where}span", [turn.span.start, turn.span.end], "places in the document", False)
+    for span in turn.spans:
+        if not (_is_count(span.start) and _is_count(span.end)):
+            _value(f"{where}spans", [span.start, span.end], "places in the document", False)
 
 
 def _each(values: object, names: Iterable[str], kind: str, fits: Callable[[Any], bool], where: str = "") -> None:

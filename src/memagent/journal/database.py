@@ -50,6 +50,31 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (reading, number)
         )""",
     ),
+    # Turns have an id and any number of spans, and not each has a state. Readings from before keep theirs to be looked at.
+    (
+        "ALTER TABLE readings ADD COLUMN protocol INTEGER NOT NULL DEFAULT 1",
+        """CREATE TABLE turns_by_id (
+            reading INTEGER NOT NULL REFERENCES readings (key) ON DELETE CASCADE,
+            number INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            spans TEXT NOT NULL,
+            memory TEXT NOT NULL,
+            completion TEXT NOT NULL,
+            state TEXT,
+            stored REAL NOT NULL,
+            PRIMARY KEY (reading, number),
+            UNIQUE (reading, id)
+        )""",
+        """INSERT INTO turns_by_id
+            SELECT reading, number, 'turn-' || (number + 1), kind, outcome,
+                CASE WHEN span_start IS NULL THEN '[]' ELSE '[[' || span_start || ',' || span_end || ']]' END,
+                memory, completion, NULL, stored
+            FROM turns""",
+        "DROP TABLE turns",
+        "ALTER TABLE turns_by_id RENAME TO turns",
+    ),
 )
 
 # fullfsync matters on macOS alone, where a plain fsync does not reach the disk.

@@ -33,7 +33,8 @@ from memagent.journal.values import (
     unpack,
 )
 
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
+PROTOCOL = 2  # of the turns that this version writes and can go on from
 _PAGE = 64  # turns fetched at a time: a long reading streams, and no read lock is held between pages
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts like the number, no i, l, o, u
 _TURN_COLUMNS = tuple(item.name for item in fields(TurnEntry))
@@ -123,8 +124,8 @@ class Journal:
                 id = _new_id(now)
             db.execute(
                 "INSERT INTO readings (id, status, question, settings, document, plan_digest, planned, created, touched,"
-                " owner) VALUES (?, 'running', ?, ?, ?, ?, ?, ?, ?, ?)",
-                [id, *map(pack, texts), planned, now, now, self._me],
+                " owner, protocol) VALUES (?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [id, *map(pack, texts), planned, now, now, self._me, PROTOCOL],
             )
         return id
 
@@ -135,23 +136,18 @@ class Journal:
     def append_many(self, entries: Iterable[tuple[str, TurnEntry]]) -> None:
         """Records finished turns of any readings held here in one transaction: all on disk when this returns, or none.
 
-        Raises JournalError where a reading is not held by this journal (any more), or a turn is not its reading's next.
+        Raises JournalError where a reading is not held by this journal (any more), or a turn is not its reading's next or
+        is there already.
         """
         # Encoded first: what cannot be written is refused before the file is locked.
-        rows = [(id, entry.number, _turn_row(entry)) for id, entry in entries]
+        rows = [(id, entry, _turn_row(entry)) for id, entry in entries]
         if not rows:
             return
         now = time.time()
         with self._write() as db:
-            for id, number, row in rows:
+            for id, entry, row in rows:
                 key = self._held(db, id)
-                last = db.execute("SELECT max(number) FROM turns WHERE reading = ?", [key]).fetchone()[0]
-                expected = 0 if last is None else last + 1
-                if number != expected:
-                    raise JournalError(
-                        f"reading {id} has {expected} turns, so turn {expected} comes next, not {number}:"
-                        " resume it from its last state"
-                    )
+                self._check_next(db, id, key, entry)
                 db.execute(_INSERT_TURN, [key, now, *row])
 
     def finish(self, id: str, answer: str, seconds: float) -> None:
@@ -171,6 +167,7 @@ class Journal:
         self._has_held = True
         with self._write() as db:
             row = self._row(id)
+            _check_protocol(row)
             if row["status"] == "answered":
                 raise JournalError(f"reading {row['id']} is answered already: show it, or start a new one")
             owner = self._live_owner(row)
@@ -207,6 +204,13 @@ class Journal:
         with self._use():
             return self._record(self._row(id))
 
+    def resumable(self, id: str) -> ReadingRecord:
+        """As `show`. Raises JournalError for a reading of an older memagent, which can be looked at but not resumed."""
+        with self._use():
+            row = self._row(id)
+            _check_protocol(row)
+            return self._record(row)
+
     def check(self, id: str, *, settings: Mapping[str, JSON], document: Mapping[str, JSON], plan_digest: str) -> None:
         """Makes sure that a reading can go on under these settings and over this document.
 
@@ -231,14 +235,6 @@ class Journal:
                 " settings and document are the same: resume it with the memagent that began it, or start a new reading"
             )
 
-    def last_state(self, id: str) -> dict[str, Any] | None:
-        """The protocol state after the last turn, from which the reading goes on; None before the first turn."""
-        with self._use() as db:
-            row = db.execute(
-                "SELECT memory, state FROM turns WHERE reading = ? ORDER BY number DESC LIMIT 1", [self._row(id)["key"]]
-            ).fetchone()
-            return load_folded(row["state"], unpack(row["memory"])) if row else None
-
     def turns(self, id: str, start: int = 0) -> Iterator[TurnEntry]:
         """The turns there are now, from number `start` on, streamed: memory use does not grow with the reading."""
         with self._use():
@@ -252,7 +248,7 @@ class Journal:
             record = self._record(row)
         yield dump_line({"schema": "memagent.reading", "version": EXPORT_VERSION, **asdict(record)}, "the reading")
         for entry in self._stream(row, 0):
-            yield dump_line(asdict(entry), f"turn {entry.number}")
+            yield dump_line(asdict(entry), f"turn {entry.id}")
 
     def list(self, limit: int | None = 20, status: Status | None = None) -> tuple[ReadingRecord, ...]:
         """The newest `limit` readings (None: all), newest first; with `status`, only those."""
@@ -304,11 +300,23 @@ class Journal:
             raise JournalError(f"reading {id} {holder}: claim it before writing to it")
         return int(row["key"])
 
+    @staticmethod
+    def _check_next(db: sqlite3.Connection, id: str, key: int, entry: TurnEntry) -> None:
+        last = db.execute("SELECT max(number) FROM turns WHERE reading = ?", [key]).fetchone()[0]
+        expected = 0 if last is None else last + 1
+        if entry.number != expected:
+            raise JournalError(
+                f"reading {id} has {expected} turns, so turn {expected} comes next, not {entry.number}:"
+                " resume it from its last turn"
+            )
+        if db.execute("SELECT 1 FROM turns WHERE reading = ? AND id = ?", [key, entry.id]).fetchone():
+            raise JournalError(f"reading {id} has a turn {entry.id!r} already: resume it from its last turn")
+
     def _row(self, given: str) -> sqlite3.Row:
         """The one reading whose id begins with `given`."""
         beginning = "r-" + given.strip().lower().removeprefix("r-")
         rows = self._db.execute(
-            f"{_SELECT_READINGS} WHERE id >= ? AND id < ? ORDER BY id LIMIT 6", [pack(beginning), pack(beginning + "~")]
+            f"{_SELECT_READINGS} WHERE readings.id >= ? AND readings.id < ? ORDER BY readings.id LIMIT 6", [pack(beginning), pack(beginning + "~")]
         ).fetchall()
         if not rows or beginning == "r-":
             raise JournalError(f"journal {self.path} has no reading {given!r}: list the readings to see their ids")
@@ -324,7 +332,8 @@ class Journal:
     def _record(self, row: sqlite3.Row) -> ReadingRecord:
         owner = self._live_owner(row)
         status = "interrupted" if row["status"] == "running" and not owner else row["status"]
-        values: dict[str, Any] = {name: row[name] for name in ("id", "planned", "created", "updated", "seconds")}
+        plain = ("id", "planned", "created", "updated", "seconds", "protocol")
+        values: dict[str, Any] = {name: row[name] for name in plain}
         for name in ("question", "plan_digest", "answer", "reason"):
             values[name] = None if row[name] is None else unpack(row[name])
         for name in ("settings", "document"):
@@ -358,27 +367,36 @@ def _new_id(now: float) -> str:
 
 
 def _turn_row(entry: TurnEntry) -> list[str | bytes | int | None]:
-    what = f"of turn {entry.number}"
+    what = f"of turn {entry.id}"
     return [
         entry.number,
+        entry.id,
         entry.kind,
         entry.outcome,
-        entry.span_start,
-        entry.span_end,
+        dump(entry.spans, f"the spans {what}"),
         pack(entry.memory),
         dump_folded(entry.completion, entry.memory, f"the completion {what}"),
-        dump_folded(entry.state, entry.memory, f"the state {what}"),
+        None if entry.state is None else dump_folded(entry.state, entry.memory, f"the state {what}"),
     ]
 
 
 def _turn_entry(row: sqlite3.Row) -> TurnEntry:
     memory = unpack(row["memory"])
     return TurnEntry(
-        **{name: row[name] for name in _TURN_COLUMNS[:5]},
+        **{name: row[name] for name in ("number", "id", "kind", "outcome")},
+        spans=tuple((start, end) for start, end in json.loads(row["spans"])),
         memory=memory,
         completion=load_folded(row["completion"], memory),
-        state=load_folded(row["state"], memory),
+        state=None if row["state"] is None else load_folded(row["state"], memory),
     )
+
+
+def _check_protocol(row: sqlite3.Row) -> None:
+    if row["protocol"] != PROTOCOL:
+        raise JournalError(
+            f"reading {row['id']} was begun by an older memagent, and this one cannot go on from its turns: they can still"
+            " be shown and exported; start a new reading, or resume it with the memagent that began it"
+        )
 
 
 def _flat(name: str, value: JSON) -> dict[str, JSON]:

@@ -17,19 +17,21 @@ Status: TypeAlias = Literal["running", "interrupted", "answered", "failed"]
 class TurnEntry:
     """One finished turn.
 
-    `number` counts the turns of the reading from 0. `span_start` and `span_end` are characters of the document, half open
-    (None for the answer turn). `memory` is the memory after the turn. `completion` and `state` are JSON objects: what the
-    engine returned, and the protocol state after the turn, from which the reading goes on.
+    `number` counts the turns of the reading from 0, in the order in which they ended; `id` names the turn within its
+    reading, whatever the order. `spans` are the characters of the document that it showed, as (start, end), half open (none
+    for an answer from the memory). `memory` is the memory after the turn. `completion` and `state` are JSON objects: what
+    the engine returned, and the protocol state after the turn. Without a state, the reading goes on from the last one that
+    there is, by replaying the completions after it.
     """
 
     number: int
+    id: str
     kind: str
     outcome: str
-    span_start: int | None = None
-    span_end: int | None = None
+    spans: tuple[tuple[int, int], ...] = ()
     memory: str
     completion: Mapping[str, JSON]
-    state: Mapping[str, JSON]
+    state: Mapping[str, JSON] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class ReadingRecord:
     `status` is `interrupted` where the reading is unfinished and no live process holds it: it can be resumed.
     `created` and `updated` are seconds since 1970; `seconds` is how long the reading took, as its driver measured it.
     `turns` counts the turns stored, `planned` the turns expected (None: unknown). `owner` says in words who is at it.
+    `protocol` is the version of the reading protocol that its turns follow: an older one can be shown, not resumed.
     """
 
     id: str
@@ -55,6 +58,7 @@ class ReadingRecord:
     reason: str | None = None
     seconds: float | None = None
     owner: str = ""
+    protocol: int = 2
 
 
 def pack(text: str) -> str | bytes:

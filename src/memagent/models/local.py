@@ -34,6 +34,8 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
 # (docs/results/prefill.md).
 BATCH_TOKENS = 65_536
 BATCH_TOKENS_CPU = 32_768
+# Turns of one reading that are generated in one call: more make no batch larger, and are lost together if it is killed.
+TURNS_AT_ONCE = 64
 
 
 class LocalEngine:
@@ -105,6 +107,7 @@ class LocalEngine:
         self.window: int | None = getattr(model.config, "max_position_embeddings", None)
         self.overhead = self._chat.overhead
         self.lockstep = True
+        self.concurrency = TURNS_AT_ONCE
         self.identity = f"local:{name}:{version}"
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
         self._pad_id = self._hf_tokenizer.pad_token_id or 0

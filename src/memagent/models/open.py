@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from memagent.core.outcomes import MemoryCheck
 from memagent.core.types import Engine, Tokenizer
 from memagent.errors import ConfigError, ModelError
 from memagent.models.drafts import Drafts
@@ -56,6 +57,7 @@ class OpenModel:
 
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
+    memory_check: MemoryCheck | None = None
 
 
 class Narrowable(Engine, Protocol):

@@ -124,6 +124,11 @@ class OpenAIEngine:
         return self._overhead
 
     @property
+    def concurrency(self) -> int:
+        """Requests in flight at a time, over all callers."""
+        return self._concurrency
+
+    @property
     def lockstep(self) -> bool:
         """False: a server batches whatever is in flight, so readings need not wait for each other."""
         return False

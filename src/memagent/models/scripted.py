@@ -28,6 +28,7 @@ class ScriptedModel:
         self.window = window
         self.overhead = 0
         self.lockstep = True
+        self.concurrency = 8
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
         self.turns: list[Turn] = []
         self._lock = Lock()
@@ -39,7 +40,7 @@ class ScriptedModel:
         def reply(turn: Turn) -> str | Completion | Exception:
             for value in remaining:
                 return value
-            raise IndexError(f"the script has {len(replies)} replies; turn {turn.number} asks for one more")
+            raise IndexError(f"the script has {len(replies)} replies; turn {turn.id!r} asks for one more")
 
         return reply
 

@@ -26,6 +26,7 @@ class RolloutConfig(Part):
     temperature: float = Field(1.0, ge=0.001, le=10)
     top_p: float = Field(1.0, gt=0, le=1)
     rules: Rules = "careful"
+    reader: str = "memory"
     batch_tokens: int = Field(131_072, ge=256)
     profile: str | None = None
     question_tokens: Positive | None = None

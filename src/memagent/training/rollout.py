@@ -83,6 +83,7 @@ def policy_settings(config: RlConfig, opened: OpenModel, drawn: RolloutConfig | 
         top_p=drawn.top_p,
         seed=config.seed,
         rules=chosen.rules,
+        reader=chosen.reader,
     )
 
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from memagent.core.spans import merged
 from memagent.core.types import Span
 from memagent.evaluation.diagnosis import VERDICTS, Diagnosis, diagnose
 from memagent.evaluation.records import Record, RecordedTurn
 from memagent.evaluation.report.text import Piece, excerpt, word_diff
-from memagent.evaluation.spans import merged
 from memagent.evaluation.summary import Row
 from memagent.tasks.samples import Fact, Sample
 
@@ -126,13 +126,13 @@ def _turns(record: Record, diagnosis: Diagnosis, sample: Sample | None) -> Itera
         if quiet:
             yield Gap(turns=quiet, changes=changes)
             quiet = changes = 0
-        inside = turn.span is not None and record.shown is None
+        inside = record.shown is None and turn.kind == "update"
         yield ShownTurn(
             turn=turn,
             facts=_facts_in(turn, diagnosis) if inside else (),
             events=tuple(_events(turn.number, diagnosis)),
             diff=tuple(word_diff(old, new)),
-            text=_text(sample, turn.span, needed) if inside and turn.span is not None else (),
+            text=tuple(piece for span in turn.spans for piece in _text(sample, span, needed)) if inside else (),
         )
     if quiet:
         yield Gap(turns=quiet, changes=changes)
@@ -143,7 +143,7 @@ def _chosen(record: Record, diagnosis: Diagnosis, before: dict[int, str]) -> set
     ranked: list[tuple[int, int]] = []
     for turn in record.turns:
         moved = any(_events(turn.number, diagnosis))
-        showed = record.shown is None and bool(_facts_in(turn, diagnosis))
+        showed = record.shown is None and turn.kind == "update" and bool(_facts_in(turn, diagnosis))
         changed = turn.memory is not None and turn.memory != before[turn.number]
         answered = turn.kind == "answer" and turn.reply is not None
         if moved or showed or changed or answered:
@@ -152,11 +152,10 @@ def _chosen(record: Record, diagnosis: Diagnosis, before: dict[int, str]) -> set
 
 
 def _facts_in(turn: RecordedTurn, diagnosis: Diagnosis) -> tuple[int, ...]:
-    span = turn.span
-    if span is None:
-        return ()
     facts = enumerate((trace.fact for trace in diagnosis.traces), 1)
-    return tuple(number for number, fact in facts if span.start < fact.end and fact.start < span.end)
+    return tuple(
+        number for number, fact in facts if any(span.start < fact.end and fact.start < span.end for span in turn.spans)
+    )
 
 
 def _events(turn: int, diagnosis: Diagnosis) -> Iterator[Event]:
@@ -183,8 +182,9 @@ def _marks(record: Record, diagnosis: Diagnosis) -> Iterator[tuple[str, list[int
     """Passages shown, changes of the memory, needed facts, and where they were kept and lost, with the facts' numbers."""
     for span in record.shown or ():
         yield "shown", [], span
-    places = {} if record.shown is not None else {turn.number: turn.span for turn in record.turns if turn.span is not None}
-    changed = [places[turn.number] for turn in record.turns if turn.memory is not None and turn.number in places]
+    followed = [turn for turn in record.turns if turn.kind == "update" and turn.spans and record.shown is None]
+    places = {turn.number: Span(start=turn.spans[0].start, end=turn.spans[-1].end) for turn in followed}
+    changed = [span for turn in followed if turn.memory is not None for span in turn.spans]
     for span in merged(changed):
         yield "change", [], span
     moves: dict[tuple[int, str], list[int]] = defaultdict(list)

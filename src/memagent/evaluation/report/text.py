@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
 
+from memagent.core.spans import merged
 from memagent.core.types import Span, Text
-from memagent.evaluation.spans import merged
 from memagent.tasks.samples import Fact
 
 # Control characters, halves of characters (which no file can hold), and marks that reorder the text around them.

@@ -1,4 +1,4 @@
-"""Passages of a document ranked against a question by BM25, with the bm25s package (the `eval` extra)."""
+"""BM25 over the passages of a document, with the bm25s package (the `eval` extra). Implements `memagent.core.Ranker`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memagent.errors import MissingExtraError
 _WORD = r"(?u)[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|\b\w\w+\b"
 
 
-def ranked(passages: Iterable[str], question: str) -> list[int]:
+def bm25(passages: Iterable[str], query: str) -> list[int]:
     """The numbers of the passages, the best first; of equal ones the earlier.
 
     Okapi BM25 as Lucene scores it (k1 1.5, b 0.75); lower-cased words of two and more characters, without English stop
@@ -21,7 +21,7 @@ def ranked(passages: Iterable[str], question: str) -> list[int]:
     except ImportError as error:
         raise MissingExtraError("retrieving passages", "eval") from error
     options = {"token_pattern": _WORD, "stopwords": "en", "return_ids": False, "show_progress": False}
-    words, [asked] = bm25s.tokenize(list(passages), **options), bm25s.tokenize([question], **options)
+    words, [asked] = bm25s.tokenize(list(passages), **options), bm25s.tokenize([query], **options)
     known = {word for passage in words for word in passage}
     asked = [word for word in asked if word in known]
     if not asked:

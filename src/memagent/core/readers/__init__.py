@@ -1,0 +1,73 @@
+"""The readers: ways from a document and a question to an answer, within one window.
+
+    memory     chunk by chunk; each reply replaces the memory (arXiv 2507.02259)
+    append     chunk by chunk; each reply is added to the memory, and the oldest lines go when it is full
+    direct     the whole document in one prompt; it must fit
+    truncate   the beginning and the end of the document in one prompt
+    retrieve   the passages that match the question best (BM25) in one prompt
+
+Each is one small module; `register` adds one of your own. Nothing outside this package knows which reader it drives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from memagent.core.readers.append import AppendReader
+from memagent.core.readers.direct import DirectReader
+from memagent.core.readers.memory import MemoryReader
+from memagent.core.readers.retrieve import RetrieveReader
+from memagent.core.readers.truncate import TruncateReader
+from memagent.core.reading import Reader
+from memagent.errors import ConfigError
+
+READERS: dict[str, type[Reader]] = {}
+# What readers were called before.
+RENAMED = {"whole": "direct", "refine": "append"}
+
+
+def register(reader: type[Reader]) -> type[Reader]:
+    """Makes a reader known by its name. May be used as a class decorator. Raises ConfigError if the name is taken."""
+    if READERS.get(reader.name, reader) is not reader:
+        raise ConfigError(f"there is a reader {reader.name!r} already: give this one another name")
+    READERS[reader.name] = reader
+    return reader
+
+
+for _reader in (MemoryReader, AppendReader, DirectReader, TruncateReader, RetrieveReader):
+    register(_reader)
+
+
+def make_reader(name: str = "memory", options: Mapping[str, Any] | None = None) -> Reader:
+    """The reader of that name. Raises ConfigError for an unknown name or option, naming those there are."""
+    if name in RENAMED:
+        raise ConfigError(f"the reader {name!r} is called {RENAMED[name]!r} now")
+    if name not in READERS:
+        raise ConfigError(f"there is no reader {name!r}: use one of {', '.join(READERS)}")
+    known, given = option_names(name), dict(options or {})
+    if unknown := sorted(set(given) - set(known)):
+        raise ConfigError(
+            f"the reader {name!r} has no option {unknown[0]!r}; it has {', '.join(known) if known else 'no options'}"
+        )
+    return READERS[name](**given)
+
+
+def option_names(name: str) -> list[str]:
+    """The options of a registered reader."""
+    return [field.name for field in fields(READERS[name])]  # type: ignore[arg-type]  # readers are dataclasses
+
+
+__all__ = [
+    "READERS",
+    "RENAMED",
+    "AppendReader",
+    "DirectReader",
+    "MemoryReader",
+    "RetrieveReader",
+    "TruncateReader",
+    "make_reader",
+    "option_names",
+    "register",
+]

@@ -1,0 +1,241 @@
+"""What readers share that show the document part by part and answer at the end.
+
+A part is a planned chunk, or an excerpt that stands for the whole document. There is one pending turn at a time: its prompt
+depends on the memory that the turn before it left.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+from memagent.core import chunking
+from memagent.core.budgets import check_budgets, template_tokens
+from memagent.core.chunking import Chunks, chunk
+from memagent.core.outcomes import Outcome, boxed, judge, reply_text
+from memagent.core.reading import Plan, State
+from memagent.core.types import Completion, Span, Text, Turn
+from memagent.errors import ContextTooLongError
+
+# Stands between the parts of an excerpt that are not neighbours in the document.
+GAP = "\n[…]\n"
+ANSWER = "answer"
+
+Spans: TypeAlias = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkState(State):
+    """Where a reading stands that goes part by part.
+
+    part    index of the part that is being read
+    rest    what is left of that part, in pieces of one or more spans; empty: all of it
+    limit   most characters that are shown at once; set after a prompt did not fit the window
+    tries   how often the current turn was asked: an odd number after a reply that was empty or too long
+    """
+
+    part: int = 0
+    rest: tuple[Spans, ...] = ()
+    limit: int | None = None
+    tries: int = 0
+
+    @property
+    def again(self) -> bool:
+        """Whether the current turn repeats the one before, which failed."""
+        return self.tries % 2 == 1
+
+    @classmethod
+    def decoded(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        rest = tuple(tuple(Span(start=start, end=end) for start, end in piece) for piece in values["rest"])
+        return {**values, "rest": rest}
+
+
+class ChunkReader(ABC):
+    """A reader that goes part by part. A subclass says what an update shows and what its reply does to the memory."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    # Whether a reply takes the place of the memory, so that the memory is a good guess at it.
+    overwrites: ClassVar[bool] = True
+
+    @abstractmethod
+    def update_prompt(self, plan: Plan, memory: str, text: str) -> str:
+        """The prompt of a memory update. `memory` is "" before the first."""
+
+    @abstractmethod
+    def written(self, plan: Plan, memory: str, reply: str) -> tuple[str, bool]:
+        """The memory after a reply that was accepted, and whether older lines had to go to make room for it."""
+
+    def parts(self, plan: Plan) -> int:
+        """How many parts are read into the memory."""
+        return len(plan.chunks)
+
+    def answer_prompt(self, plan: Plan, memory: str) -> str:
+        """The prompt of the answer."""
+        return plan.profile.render("answer", question=plan.question, memory=memory or plan.profile.empty_memory)
+
+    def answer_spans(self, plan: Plan) -> Spans:
+        """The characters of the document that the answer's prompt shows."""
+        return ()
+
+    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+        check_window(plan, window, overhead)
+        if chunks is None:
+            chunks = Chunks(chunk(plan.text, plan.tokenizer, plan.budgets.chunk))
+        return replace(plan, chunks=chunks)
+
+    def start(self, plan: Plan) -> ChunkState:
+        return ChunkState()
+
+    def load(self, values: Mapping[str, Any]) -> ChunkState:
+        return ChunkState.from_json(values)
+
+    def pending(self, plan: Plan, state: State) -> Iterator[str]:
+        yield self._id(plan, _own(state))
+
+    def turn(self, plan: Plan, state: State, id: str) -> Turn:
+        state = self._checked(plan, state, id)
+        pieces = self._pieces(plan, state)
+        budget = plan.budgets.memory if pieces else plan.budgets.answer
+        if pieces:
+            prompt = self.update_prompt(plan, state.memory, read(plan.text, pieces[0]))
+        else:
+            prompt = self.answer_prompt(plan, state.memory)
+        return Turn(
+            id=id,
+            kind="update" if pieces else "answer",
+            system=plan.profile.system,
+            user=prompt + (plan.profile.render("retry", limit=budget) if state.again else ""),
+            max_tokens=budget + plan.budgets.reasoning,
+            sampling=plan.sampling,
+            spans=pieces[0] if pieces else self.answer_spans(plan),
+            draft=state.memory if pieces and self.overwrites and not state.again else "",
+        )
+
+    def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> ChunkState:
+        state = self._checked(plan, state, id)
+        pieces = self._pieces(plan, state)
+        shown = read(plan.text, pieces[0]) if pieces else ""
+        reply, reasons = reply_text(completion, plan.question + state.memory + shown, state.reasons)
+        state = replace(state, turns=state.turns + 1, reasons=reasons)
+        return self._update(plan, state, reply, completion) if pieces else self._answer(plan, state, reply)
+
+    def split(self, plan: Plan, state: State, id: str) -> ChunkState:
+        state = self._checked(plan, state, id)
+        pieces = self._pieces(plan, state)
+        halves = halve(plan.text, pieces[0]) if pieces else None
+        if halves is None:
+            shown = "the whole document" if self.answer_spans(plan) else "the question and the memory"
+            raise ContextTooLongError(
+                f"the server's window is too small for {'one character' if pieces else shown}:"
+                " use smaller budgets or a larger window"
+            )
+        limit = max(size(half) for half in halves)
+        return replace(state, rest=(*halves, *pieces[1:]), limit=limit, tries=0, outcome="split")
+
+    def reopen(self, plan: Plan, state: State) -> ChunkState:
+        own = _own(state)
+        return replace(own, tries=(own.tries // 2 + 1) * 2, answer=None)
+
+    def planned(self, plan: Plan) -> int:
+        return self.parts(plan) + 1
+
+    def left(self, plan: Plan, state: State) -> int:
+        return 0 if state.finished else self.planned(plan) - _own(state).part
+
+    def _checked(self, plan: Plan, state: State, id: str) -> ChunkState:
+        own = _own(state)
+        if id != (expected := self._id(plan, own)):
+            raise ValueError(f"turn {id!r} is not pending: this reading is at turn {expected!r}")
+        return own
+
+    def _id(self, plan: Plan, state: ChunkState) -> str:
+        again = f"~{state.tries + 1}" if state.tries else ""
+        if not (pieces := self._pieces(plan, state)):
+            return ANSWER + again
+        piece, part = pieces[0], f"chunk-{state.part + 1}"
+        return part + ("" if piece == plan.shown(state.part) else f":{piece[0].start}-{piece[-1].end}") + again
+
+    def _pieces(self, plan: Plan, state: ChunkState) -> tuple[Spans, ...]:
+        """What is left of the current part; its first piece is no longer than the limit. None: the answer is next."""
+        if state.part >= self.parts(plan):
+            return ()
+        pieces = list(state.rest) or [plan.shown(state.part)]
+        while state.limit is not None and size(pieces[0]) > state.limit:
+            halves = halve(plan.text, pieces[0])
+            if halves is None:
+                break
+            pieces[:1] = halves
+        return tuple(pieces)
+
+    def _update(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> ChunkState:
+        judged = judge(
+            reply,
+            completion,
+            question=plan.question,
+            memory=state.memory,
+            budget=plan.budgets.memory,
+            tokenizer=plan.tokenizer,
+            rules=plan.rules,
+            check=plan.check,
+            retried=state.again,
+        )
+        if judged.retry:
+            return replace(state, tries=state.tries + 1, outcome=judged.outcome)
+        memory, outcome = state.memory, judged.outcome
+        if judged.text is not None:
+            memory, full = self.written(plan, state.memory, judged.text)
+            outcome = "full" if full else outcome
+        rest = self._pieces(plan, state)[1:]
+        return replace(
+            state,
+            part=state.part if rest else state.part + 1,
+            rest=rest,
+            tokens_read=state.tokens_read + (0 if rest else plan.chunks[state.part].tokens),
+            memory=memory,
+            tries=0,
+            outcome=outcome,
+        )
+
+    def _answer(self, plan: Plan, state: ChunkState, reply: str) -> ChunkState:
+        if plan.profile.answer_format == "boxed":
+            content = boxed(reply)
+            reply = reply if content is None else content
+        if not reply and plan.rules == "careful" and not state.again:
+            return replace(state, tries=state.tries + 1, outcome="retry_empty")
+        outcome: Outcome = "answered" if reply else "empty"
+        return replace(state, tokens_read=plan.tokens, outcome=outcome, answer=reply)
+
+
+def check_window(plan: Plan, window: int | None, overhead: int) -> None:
+    """Raises ConfigError if the longest turn of a reading with a memory would not fit the window."""
+    template = template_tokens(plan.profile, plan.tokenizer, overhead)
+    # The text that stands for an empty memory may be longer than a memory.
+    template += max(0, plan.tokenizer.count(plan.profile.empty_memory) - plan.budgets.memory)
+    check_budgets(plan.budgets, template, window)
+
+
+def read(text: Text, spans: Spans) -> str:
+    """The characters of the spans, with a mark between those that are not neighbours."""
+    return GAP.join(text.read(span.start, span.end) for span in spans)
+
+
+def size(spans: Spans) -> int:
+    """Characters in the spans."""
+    return sum(map(len, spans))
+
+
+def halve(text: Text, spans: Spans) -> tuple[Spans, Spans] | None:
+    """The spans in two halves, which joined are the spans; None if they are a single character."""
+    if len(spans) > 1:
+        return spans[: len(spans) // 2], spans[len(spans) // 2 :]
+    halves = chunking.split(text, spans[0])
+    return None if halves is None else ((halves[0],), (halves[1],))
+
+
+def _own(state: State) -> ChunkState:
+    if not isinstance(state, ChunkState):
+        raise TypeError(f"a {type(state).__name__} is the state of another reader")
+    return state

@@ -1,0 +1,235 @@
+"""The laws that every registered reader keeps, whoever drives it and wherever it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memagent import from_text
+from memagent.core import Budgets, Completion, Sampling, advance, make_reader, pending, plan_reading, split, start, turn
+from memagent.core.readers import READERS, register
+from memagent.core.spans import merged
+from memagent.driver import TurnRecord, aread, read, read_batch, run
+from memagent.errors import ContextTooLongError, ModelUnavailableError
+from memagent.journal import Journal
+from memagent.models.scripted import ScriptedModel
+from memagent.ranking import bm25
+from memagent.session import restore, turn_entry
+from tests.core.test_reading import PROFILE
+from tests.helpers import WordTokenizer
+from tests.rounds import RoundsReader
+
+register(RoundsReader)
+NAMES = sorted(READERS)
+DOCUMENT = " ".join(f"word{n}." if n % 9 == 8 else f"word{n}" for n in range(400))
+EXCERPTS = ("direct", "truncate", "retrieve")
+
+
+def plan(name, **options):
+    """A reading of a document of 400 tokens; `direct` reads one that fits."""
+    text = DOCUMENT if name != "direct" else DOCUMENT[:400]
+    room = {"passages": 2} if name == "retrieve" else {}
+    return plan_reading(
+        from_text(text),
+        "where is word7?",
+        reader=make_reader(name, {**room, **options}),
+        tokenizer=WordTokenizer(),
+        profile=PROFILE,
+        budgets=Budgets(question=8, chunk=80, memory=12, answer=8),
+        sampling=Sampling(temperature=1.0, seed=4),
+        ranker=bm25,
+    )
+
+
+def variants():
+    for name in NAMES:
+        yield pytest.param(name, {}, id=name)
+        if name in EXCERPTS:
+            yield pytest.param(name, {"through_memory": True}, id=f"{name}-through-memory")
+
+
+every_reader = pytest.mark.parametrize(("name", "options"), list(variants()))
+
+
+def think(turn):
+    """A reply that is a pure function of the turn: sometimes empty, too long, or a prompt that does not fit."""
+    digest = hashlib.sha256(f"{turn.id}{turn.user}{turn.sampling.seed}".encode()).digest()
+    if turn.kind == "update" and sum(map(len, turn.spans)) > 300:
+        return ContextTooLongError("too long")
+    if digest[0] % 5 == 0:
+        return Completion(text="")
+    return Completion(text=" ".join(digest.hex()[2 * n : 2 * n + 6] for n in range(1 + digest[1] % 15)))
+
+
+def driven(a_plan, choose, state=None, stop=None):
+    """Turns answered in the order that `choose` decides, one at a time: (state, records)."""
+    state, records, split_since = state or start(a_plan), [], False
+    while ids := list(pending(a_plan, state)):
+        if stop is not None and len(records) == stop:
+            break
+        assert len(set(ids)) == len(ids)
+        shown = turn(a_plan, state, choose(ids))
+        result = think(shown)
+        if isinstance(result, ContextTooLongError):
+            state, split_since = split(a_plan, state, shown.id), True
+            continue
+        number, state = state.turns, advance(a_plan, state, shown.id, result)
+        snapshot = state.settled or split_since
+        split_since = split_since and not snapshot
+        records.append(
+            TurnRecord(
+                number=number, id=shown.id, kind=shown.kind, spans=shown.spans, completion=result, state=state,
+                snapshot=snapshot,
+            )
+        )  # fmt: skip
+    return state, records
+
+
+@every_reader
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_completions_does_not_matter(name, options, seed):
+    a_plan = plan(name, **options)
+    expected, records = driven(a_plan, lambda ids: ids[0])
+    found, others = driven(a_plan, random.Random(seed).choice)
+    assert found == expected
+    assert expected.finished
+    assert {(one.id, one.spans, one.completion) for one in others} == {
+        (one.id, one.spans, one.completion) for one in records
+    }
+
+
+@every_reader
+def test_an_id_names_one_turn(name, options):
+    _, records = driven(plan(name, **options), lambda ids: ids[-1])
+    assert len({one.id for one in records}) == len(records)
+
+
+@every_reader
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=10, deadline=None)
+def test_a_pending_turn_stays_as_it_is_until_it_is_answered(name, options, seed):
+    a_plan, draw = plan(name, **options), random.Random(seed)
+    state = start(a_plan)
+    while ids := list(pending(a_plan, state)):
+        shown = {id: turn(a_plan, state, id) for id in ids}
+        chosen = draw.choice(ids)
+        result = think(shown[chosen])
+        if isinstance(result, ContextTooLongError):
+            state = split(a_plan, state, chosen)
+        else:
+            state = advance(a_plan, state, chosen, result)
+        for id in set(ids) - {chosen} if not state.finished else ():
+            assert turn(a_plan, state, id) == shown[id]
+
+
+@every_reader
+def test_what_is_not_pending_is_refused(name, options):
+    a_plan = plan(name, **options)
+    with pytest.raises(ValueError, match="not pending"):
+        advance(a_plan, start(a_plan), "nonsense", Completion(text="x"))
+    finished, _ = driven(a_plan, lambda ids: ids[0])
+    with pytest.raises(ValueError, match="finished"):
+        advance(a_plan, finished, "answer", Completion(text="x"))
+
+
+@every_reader
+def test_the_spans_cover_what_was_promised(name, options):
+    a_plan = plan(name, **options)
+    _, records = driven(a_plan, lambda ids: ids[0])
+    shown = tuple(merged(span for one in records for span in one.spans))
+    promised = a_plan.excerpt or tuple(merged(one.span for one in a_plan.chunks))
+    assert shown == tuple(merged(promised))
+    if name in ("memory", "append", "direct", "rounds"):
+        [everything] = shown
+        assert (everything.start, everything.end) == (0, len(a_plan.text))
+
+
+@every_reader
+def test_the_drivers_agree(name, options):
+    expected, _ = driven(plan(name, **options), lambda ids: ids[0])
+
+    def engine(lockstep):
+        model = ScriptedModel(think)
+        model.lockstep = lockstep
+        return model
+
+    assert read(plan(name, **options), engine(True)).state == expected
+    assert asyncio.run(aread(plan(name, **options), engine(False))).state == expected
+    several = [plan(name, **options), plan("memory"), plan(name, **options)]
+    for results in (read_batch(several, engine(True)), run(several, engine(False))):
+        assert [results[0].state, results[2].state] == [expected, expected]
+
+
+@every_reader
+@given(seed=st.integers(0, 1000), part=st.floats(0, 1))
+@settings(max_examples=10, deadline=None)
+def test_a_reading_stopped_after_any_turns_and_resumed_from_the_journal_ends_the_same(name, options, seed, part):
+    a_plan = plan(name, **options)
+    expected, records = driven(a_plan, random.Random(seed).choice)
+    stop = round(part * len(records))
+    with TemporaryDirectory() as folder, Journal.open(Path(folder) / "journal.sqlite3") as journal:
+        id = journal.start(question="?", settings={}, document={}, plan_digest=a_plan.digest())
+        _, before = driven(a_plan, random.Random(seed).choice, stop=stop)
+        journal.append_many((id, turn_entry(one)) for one in before)
+        restored = restore(journal, id, a_plan)
+        assert restored.ledger.turns == len(before)
+        state, after = driven(a_plan, random.Random(seed + 1).choice, restored.state)
+        journal.append_many((id, turn_entry(one)) for one in after)  # no turn is asked twice
+        assert replace(state, turns=0) == replace(expected, turns=0)
+        assert {one.id for one in (*before, *after)} == {one.id for one in records}
+        assert restore(journal, id, a_plan).state.answer == expected.answer or not expected.answer
+
+
+@every_reader
+def test_an_empty_answer_is_asked_again_under_a_new_id(name, options):
+    a_plan = plan(name, **options)
+
+    def silent(shown):
+        return "" if shown.kind == "answer" else "noted"
+
+    ended = read(a_plan, ScriptedModel(silent))
+    assert ended.state.answer == ""
+    if name != "rounds":  # which only exists here, and may ask as it likes
+        again = a_plan.reader.reopen(a_plan, ended.state)
+        [id] = pending(a_plan, again)
+        assert id not in {one.id for one in ended.records}
+        assert advance(a_plan, again, id, Completion(text="here")).answer == "here"
+
+
+def test_a_server_has_as_many_turns_of_a_reading_under_way_as_it_has_use_for():
+    a_plan, most, flying = plan("rounds"), [], 0
+
+    class Slow(ScriptedModel):
+        async def agenerate(self, turn):
+            nonlocal flying
+            flying += 1
+            most.append(flying)
+            await asyncio.sleep(0.001)
+            flying -= 1
+            return Completion(text="x")
+
+    engine = Slow([])
+    engine.concurrency = 3
+    asyncio.run(aread(a_plan, engine))
+    assert max(most) == 3
+
+
+def test_turns_that_ended_beside_one_that_failed_are_not_lost():
+    def failing(shown):
+        return ModelUnavailableError("gone") if shown.spans and shown.spans[0].start == 0 else Completion(text="x")
+
+    for lockstep in (True, False):
+        engine, heard = ScriptedModel(failing), []
+        engine.lockstep = lockstep
+        [result] = run([plan("rounds")], engine, observer=heard.extend)
+        assert isinstance(result, ModelUnavailableError)
+        assert heard
