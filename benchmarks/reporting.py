@@ -33,7 +33,7 @@ from memagent.evaluation.tally import Tally
 from memagent.scoring import scores
 from memagent.tasks.samples import Fact
 
-READERS = ("memory", "refine")
+READERS = ("memory", "append")
 TASKS = tuple(f"task_{number}" for number in range(10))
 LENGTHS = (1024, 4096, 16384, 65536, 131072)
 WORDS = "the sea was grey and the ship went on under a low sky while old men told stories of whales nobody had seen".split()
@@ -58,7 +58,7 @@ def made_up(reader: str, index: int, turns: int) -> Record:
             RecordedTurn(
                 number=number,
                 kind="update",
-                span=Span(start=borders[number], end=borders[number + 1]),
+                spans=(Span(start=borders[number], end=borders[number + 1]),),
                 outcome="kept",
                 memory="\n".join([*kept, notes]),
                 prompt_tokens=900,
@@ -66,7 +66,7 @@ def made_up(reader: str, index: int, turns: int) -> Record:
                 seconds=0.02,
             )
         )
-    made.append(RecordedTurn(number=turns, kind="answer", span=None, outcome="answered", memory=None, seconds=0.01))
+    made.append(RecordedTurn(number=turns, kind="answer", spans=(), outcome="answered", memory=None, seconds=0.01))
     accepted = tuple(fact.value for fact in facts)
     answer = ", ".join(accepted) if dropped == turns else "1234567"
     return Record(

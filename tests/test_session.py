@@ -143,7 +143,7 @@ def test_a_reading_is_answered_in_the_journal_while_others_go_on(journal):
 
 
 def test_a_direct_reading_has_tokens_and_evidence():
-    result = memagent.read(memagent.from_text(TEXT), "q", model=scripted(lambda turn: "4821973"), direct=True, **OPTIONS)
+    result = memagent.read(memagent.from_text(TEXT), "q", model=scripted(lambda turn: "4821973"), reader="direct", **OPTIONS)
     assert (result.turns, result.document["tokens"]) == (1, len(TEXT.encode()))
     assert result.evidence[0].offset == TEXT.index("4821973")
 

@@ -344,7 +344,7 @@ def test_the_journal_holds_what_was_said(memagent, book, served):
         entries = list(journal.turns(record.id))
     assert (record.status, record.answer, record.turns) == ("answered", "4821973", values["turns"])
     assert entries[-2].memory == values["memory"]
-    spans = [(entry.span_start, entry.span_end) for entry in entries[:-1]]
+    spans = [entry.spans[0] for entry in entries[:-1]]
     assert spans[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(spans))
     assert spans[-1][1] == len(book.read_text())

@@ -12,10 +12,10 @@ def runs(tmp_path):
     samples = [make_sample(index, tokens=1000, place=0.3) for index in range(4)]
     file = write_samples(tmp_path / "samples.jsonl", samples)
     memory = [make_record(sample, fate) for sample, fate in zip(samples, ("kept", "lost", "kept", "missed"), strict=True)]
-    whole = [make_record(sample, "kept", reader="whole") for sample in samples]
+    whole = [make_record(sample, "kept", reader="direct") for sample in samples]
     return [
         write_run(tmp_path / "memory", memory, file=file),
-        write_run(tmp_path / "whole", whole, reader="whole", file=file),
+        write_run(tmp_path / "direct", whole, reader="direct", file=file),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from memagent.core import Budgets, Profile, Span, Turn, plan_reading
 from memagent.driver import read
-from memagent.evaluation.records import ReaderName, Record, RecordedTurn
+from memagent.evaluation.records import Record, RecordedTurn
 from memagent.models.scripted import ScriptedModel
 from memagent.scoring import scores
 from memagent.tasks.files import SampleFile, sample_line
@@ -68,7 +68,7 @@ def make_record(
     sample: Sample,
     fate: Fate = "kept",
     *,
-    reader: ReaderName = "memory",
+    reader: str = "memory",
     turns: int = 8,
     attempt: int = 0,
     speed: float = 9e3,
@@ -79,9 +79,9 @@ def make_record(
     error, made, shown = None, (), None
     if fate in ("failed", "too_long"):
         answer, error = "", "the server hung up" if fate == "failed" else "the document has more tokens than the window"
-    if reader in ("truncate", "retrieve", "whole"):
-        made = (RecordedTurn(number=0, kind="answer", span=None, outcome="answered", memory=None, prompt_tokens=900),)
-        shown = None if reader == "whole" else _excerpt(sample, fate)
+    if reader in ("truncate", "retrieve", "direct"):
+        made = (RecordedTurn(number=0, kind="answer", spans=(), outcome="answered", memory=None, prompt_tokens=900),)
+        shown = None if reader == "direct" else _excerpt(sample, fate)
     elif fate != "too_long":
         made = tuple(_turns(sample, fate, turns))
     share = round(sample.tokens / speed / max(1, len(made)), 6)
@@ -151,7 +151,7 @@ def _turns(sample: Sample, fate: Fate, turns: int) -> Iterable[RecordedTurn]:
         yield RecordedTurn(
             number=number,
             kind="update",
-            span=span,
+            spans=() if span is None else (span,),
             outcome=outcome,
             memory=None if new == memory else new,
             prompt_tokens=700,
@@ -161,7 +161,7 @@ def _turns(sample: Sample, fate: Fate, turns: int) -> Iterable[RecordedTurn]:
         if fate == "failed" and number == turns // 2:
             return
     yield RecordedTurn(
-        number=turns, kind="answer", span=None, outcome="answered", memory=None, prompt_tokens=100, completion_tokens=8
+        number=turns, kind="answer", spans=(), outcome="answered", memory=None, prompt_tokens=100, completion_tokens=8
     )
 
 
@@ -188,7 +188,7 @@ def driven_record(
             RecordedTurn(
                 number=record.number,
                 kind=record.kind,
-                span=record.span,
+                spans=record.spans,
                 outcome=record.outcome,
                 memory=None if record.memory == memory else record.memory,
             )
@@ -238,7 +238,6 @@ def write_run(
         "version": 1,
         "model": "embedded: 2.6M parameters, sha256:0123456789ab",
         "reader": reader,
-        "comparison": {"passages": 8, "direct": True},
         "settings": {
             "model": "embedded",
             "identity": "embedded: 2.6M parameters, sha256:0123456789ab",

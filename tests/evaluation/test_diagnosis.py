@@ -16,10 +16,10 @@ SAMPLE = make_sample(0, tokens=1000, place=0.3)
 
 
 def turn(number, start, end, memory, outcome="kept"):
-    return RecordedTurn(number=number, kind="update", span=Span(start=start, end=end), outcome=outcome, memory=memory)
+    return RecordedTurn(number=number, kind="update", spans=(Span(start=start, end=end),), outcome=outcome, memory=memory)
 
 
-ANSWER = RecordedTurn(number=9, kind="answer", span=None, outcome="answered", memory=None)
+ANSWER = RecordedTurn(number=9, kind="answer", spans=(), outcome="answered", memory=None)
 
 
 def reading(*turns, facts=None, **changes):
@@ -111,19 +111,19 @@ def test_a_turn_that_is_asked_again_is_no_update():
 
 
 def test_a_direct_answer_that_was_asked_again_still_showed_everything():
-    once = RecordedTurn(number=0, kind="answer", span=None, outcome="retry_empty", memory=None)
+    once = RecordedTurn(number=0, kind="answer", spans=(), outcome="retry_empty", memory=None)
     again = replace(once, number=1, outcome="answered")
     diagnosis = diagnose(replace(reading(), turns=(once, again)))
     assert (diagnosis.verdict, diagnosis.coverage) == ("answer", 1)
     assert diagnose(reading(turn(0, 0, 20, "x"))).verdict == "not_shown", "an answer after updates shows the memory"
 
 
-def test_full_notes_of_refine_are_no_overflow():
+def test_a_full_memory_of_append_is_no_overflow():
     tally = Tally()
-    tally.add(diagnose(reading(turn(0, 0, 50, "x", "fitted"), turn(1, 50, 99, "y", "retry_long"), reader="refine")), 0)
+    tally.add(diagnose(reading(turn(0, 0, 50, "x", "full"), turn(1, 50, 99, "y", "retry_long"), reader="append")), 0)
     assert (tally.overflow, tally.full, tally.turns) == (1, 1, 3)
     tally = Tally()
-    tally.add(diagnose(reading(turn(0, 0, 50, "x", "fitted"))), 0)
+    tally.add(diagnose(reading(turn(0, 0, 50, "x", "full"))), 0)
     assert (tally.overflow, tally.full) == (1, 0)
 
 
@@ -156,7 +156,7 @@ def test_a_wrong_answer_is_classified(fate, verdict):
         ("truncate", "not_shown", "not_shown", 0),
         ("retrieve", "misread", "answer", 1),
         ("retrieve", "split", "split", 0),
-        ("whole", "misread", "answer", 1),
+        ("direct", "misread", "answer", 1),
     ],
 )
 def test_readers_of_one_prompt(reader, fate, verdict, coverage):

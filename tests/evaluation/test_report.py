@@ -42,11 +42,11 @@ def runs(tmp_path, samples):
     fates = FATES * (len(samples) // len(FATES))
     memory = [make_record(sample, fate, turns=12) for sample, fate in zip(samples, fates, strict=True)]
     retrieved = [make_record(sample, "kept", reader="retrieve") for sample in samples[:40]]
-    whole = [make_record(s, "too_long" if s.meta["target"] > 4096 else "kept", reader="whole") for s in samples]
+    whole = [make_record(s, "too_long" if s.meta["target"] > 4096 else "kept", reader="direct") for s in samples]
     return [
         write_run(tmp_path / "memory", memory, file=file),
         write_run(tmp_path / "retrieve", retrieved, reader="retrieve", file=file, count=len(samples), finished=False),
-        write_run(tmp_path / "whole", whole, reader="whole", file=file),
+        write_run(tmp_path / "direct", whole, reader="direct", file=file),
     ]
 
 
@@ -66,7 +66,7 @@ def test_the_page_has_the_right_numbers(runs):
     assert rows[0] == ["contender", "1,024 tokens", "4,096 tokens", "16,384 tokens"]
     assert rows[1] == ["niah_single_1"]
     assert rows[2][:2] == ["memory", "37.5 13.7–69.4 n 8 · 1 unavailable"]
-    assert rows[4] == ["whole", "100.0 67.6–100.0 n 8", "100.0 67.6–100.0 n 8", "0.0 too long 0.0–32.4 n 8"]
+    assert rows[4] == ["direct", "100.0 67.6–100.0 n 8", "100.0 67.6–100.0 n 8", "0.0 too long 0.0–32.4 n 8"]
     assert rows[-3] == ["memory", "37.5 2 tasks", "37.5 2 tasks", "37.5 1 task"]
     assert "<strong><bdi>retrieve</bdi> is unfinished: 40 of 48.</strong>" in page
     differences = table(page, "Differences by task and length, in points")
@@ -179,7 +179,7 @@ def test_half_of_the_readings_shown_are_wrong_and_the_choice_repeats(runs):
     assert {place.row.contender for place in chosen} == {"memory"}, "a reader without a memory has less to show"
     assert len(choose(findings, 10_000)) == 48
     assert choose(findings, 0) == []
-    assert [place.row.contender for place in choose(findings, 3, ["vt-4096-1"])] == ["memory", "retrieve", "whole"]
+    assert [place.row.contender for place in choose(findings, 3, ["vt-4096-1"])] == ["direct", "memory", "retrieve"]
     with pytest.raises(ConfigError, match="no reading of a sample 'nobody'"):
         choose(findings, 3, ["nobody"])
 
@@ -343,12 +343,12 @@ def test_what_the_model_said_is_shown_with_its_turn(tmp_path):
     Page().feed(page)
 
 
-def test_full_notes_of_refine_are_called_that(tmp_path):
-    record = make_record(make_sample(0, tokens=500), "lost", reader="refine")
-    findings = gather([write_run(tmp_path / "a", [record], reader="refine")])
+def test_full_notes_of_append_are_called_that(tmp_path):
+    record = make_record(make_sample(0, tokens=500), "lost", reader="append")
+    findings = gather([write_run(tmp_path / "a", [record], reader="append")])
     page = html_page(findings, "T", views(findings, 1, (), ()))
     facts = {row[0]: row[1:] for row in table(page, "Needed facts, followed through the memory")}
-    assert facts["memory full of refine: oldest lines dropped, or the reply cut"] == ["2"]
+    assert facts["memory full of append: oldest lines dropped, or the reply cut"] == ["2"]
     assert facts["overflowing replies longer than the memory may be"] == ["0"]
     assert '<span class="badge plain">memory full</span>' in page
 

@@ -11,7 +11,6 @@ import pytest
 from memagent.core.types import Completion
 from memagent.errors import ConfigError, ModelRefusedError, ModelReplyError
 from memagent.evaluation.folder import RunFolder
-from memagent.evaluation.readers import Comparison
 from memagent.evaluation.records import record_from_json
 from memagent.evaluation.runner import TRANSIENT, Evaluation, evaluate
 from memagent.models.open import Defaults, OpenModel
@@ -84,9 +83,9 @@ def timeless(record):
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
-@pytest.mark.parametrize("reader", ["memory", "truncate", "retrieve", "refine", "whole"])
+@pytest.mark.parametrize("reader", ["memory", "truncate", "retrieve", "append", "direct"])
 def test_every_reader_leaves_a_record_for_every_sample(samples, tmp_path, reader, lockstep):
-    evaluation = an_evaluation(samples, reader=reader, lockstep=lockstep, comparison=Comparison(passages=2))
+    evaluation = an_evaluation(samples, reader=reader, lockstep=lockstep, passages=2)
     tally, found = run(evaluation, tmp_path / "run")
     assert set(found) == {(f"s{number}", 0) for number in range(6)}
     assert tally.finished == tally.total == 6
@@ -97,8 +96,8 @@ def test_every_reader_leaves_a_record_for_every_sample(samples, tmp_path, reader
     for record in found.values():
         assert record.reader == reader
         assert set(record.scores) >= {"strict", "contains", "f1", "all_required", "released"}
-        assert (record.shown is None) == (reader in ("memory", "refine", "whole"))
-        if reader in ("memory", "retrieve", "refine"):
+        assert (record.shown is None) == (reader in ("memory", "append", "direct"))
+        if reader in ("memory", "retrieve", "append"):
             assert record.scores["strict"] == 1, record.answer
 
 
@@ -106,12 +105,12 @@ def test_the_turns_of_a_record_tell_how_the_memory_came_about(samples, tmp_path)
     _, found = run(an_evaluation(samples), tmp_path / "run")
     record = found["s5", 0]
     updates = [turn for turn in record.turns if turn.kind == "update"]
-    assert updates[0].span.start == 0
-    assert updates[-1].span.end == record.characters
-    assert all(a.span.end == b.span.start for a, b in itertools.pairwise(updates))
+    assert updates[0].spans[0].start == 0
+    assert updates[-1].spans[-1].end == record.characters
+    assert all(a.spans[-1].end == b.spans[0].start for a, b in itertools.pairwise(updates))
     changed = [turn for turn in record.turns if turn.memory is not None]
     assert [turn.memory for turn in changed] == ["nothing yet seen", "The code for k5 is 55."]
-    assert changed[1].span.start <= record.facts[0].start < changed[1].span.end
+    assert changed[1].spans[0].start <= record.facts[0].start < changed[1].spans[0].end
     assert record.memory == "The code for k5 is 55."
     assert {turn.reply for turn in record.turns} == {None}
     assert record.turns[-1].kind == "answer"
@@ -185,7 +184,7 @@ def test_a_finished_run_asks_nothing(samples, tmp_path):
 def test_changed_settings_samples_and_readers_are_refused_by_name(samples, tmp_path):
     run(an_evaluation(samples), tmp_path / "run")
     for changed, named in [
-        (an_evaluation(samples, reader="refine"), 'reader: "memory" → "refine"'),
+        (an_evaluation(samples, reader="append"), 'reader: "memory" → "append"'),
         (an_evaluation(samples, budgets={"chunk_tokens": 90}), "settings.budgets.chunk: 100 → 90"),
         (an_evaluation(samples, budgets={"temperature": 0.5}, attempts=2), "attempts: 1 → 2"),
     ]:
@@ -246,8 +245,8 @@ def test_failures_are_records_and_can_be_read_again(samples, tmp_path, lockstep)
 
 
 def test_a_document_too_long_for_a_reader_is_a_failure_of_that_reader(samples, tmp_path):
-    _, found = run(an_evaluation(samples, reader="whole", budgets={}), tmp_path / "run")
-    short = an_evaluation(samples, reader="whole", comparison=Comparison(direct=False))
+    _, found = run(an_evaluation(samples, reader="direct", budgets={}), tmp_path / "run")
+    short = an_evaluation(samples, reader="direct", through_memory=True)
     _, found = run(short, tmp_path / "turns")
     assert {record.error_kind for record in found.values()} == {"too_long"}
     assert all(record.tokens for record in found.values())
@@ -295,8 +294,8 @@ def test_a_document_without_a_count_has_one_length_for_all_readers(samples, tmp_
     samples.path.write_text("".join(json.dumps(row | {"tokens": 0}) + "\n" for row in rows))
     again = SampleFile.open(samples.path)
     lengths = []
-    for reader in ("memory", "truncate", "retrieve", "refine", "whole"):
-        evaluation = an_evaluation(again, reader=reader, comparison=Comparison(passages=2))
+    for reader in ("memory", "truncate", "retrieve", "append", "direct"):
+        evaluation = an_evaluation(again, reader=reader, passages=2)
         _, found = run(evaluation, tmp_path / reader)
         lengths.append({key: record.tokens for key, record in found.items()})
     assert all(one == lengths[0] for one in lengths)

@@ -304,7 +304,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def turn(text: str, draft: str = "", *, temperature: float = 0.0, max_tokens: int = 12) -> Turn:
     sampling = Sampling(temperature=temperature, seed=1)
-    return Turn(kind="update", number=0, user=text, max_tokens=max_tokens, sampling=sampling, draft=draft)
+    return Turn(kind="update", id="chunk-1", user=text, max_tokens=max_tokens, sampling=sampling, draft=draft)
 
 
 def calls(engine: LocalEngine, turns: Sequence[Turn]) -> tuple[list[Any], list[tuple[int, ...]]]:

@@ -29,7 +29,7 @@ def engine(tmp_path_factory):
 def turn(text, *, temperature=0.0, seed=None, max_tokens=12, top_p=1.0):
     return Turn(
         kind="update",
-        number=0,
+        id="chunk-1",
         user=text,
         max_tokens=max_tokens,
         sampling=Sampling(temperature=temperature, seed=seed, top_p=top_p),

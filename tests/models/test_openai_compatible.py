@@ -37,7 +37,7 @@ QUICK = Backoff(base=0.01, limit=0.02)
 
 
 def turn(user: str = "one two three", *, number: int = 0, max_tokens: int = 20, **sampling: Any) -> Turn:
-    return Turn(kind="update", number=number, user=user, max_tokens=max_tokens, sampling=Sampling(**sampling))
+    return Turn(kind="update", id=f"chunk-{number}", user=user, max_tokens=max_tokens, sampling=Sampling(**sampling))
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def poor(model: Model) -> Iterator[ServerProgram]:
 
 
 def turn(user: str, max_tokens: int = 40) -> Turn:
-    return Turn(kind="update", number=0, user=user, max_tokens=max_tokens)
+    return Turn(kind="update", id="chunk-1", user=user, max_tokens=max_tokens)
 
 
 def completions(results: list[Completion | Exception]) -> list[Completion]:

@@ -316,7 +316,8 @@ class Journal:
         """The one reading whose id begins with `given`."""
         beginning = "r-" + given.strip().lower().removeprefix("r-")
         rows = self._db.execute(
-            f"{_SELECT_READINGS} WHERE readings.id >= ? AND readings.id < ? ORDER BY readings.id LIMIT 6", [pack(beginning), pack(beginning + "~")]
+            f"{_SELECT_READINGS} WHERE readings.id >= ? AND readings.id < ? ORDER BY readings.id LIMIT 6",
+            [pack(beginning), pack(beginning + "~")],
         ).fetchall()
         if not rows or beginning == "r-":
             raise JournalError(f"journal {self.path} has no reading {given!r}: list the readings to see their ids")
