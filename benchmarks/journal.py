@@ -36,7 +36,15 @@ def _append(journal: Journal, steps: Iterator[list[tuple[str, TurnEntry]]]) -> N
 def entry(number: int, memory: str) -> TurnEntry:
     completion = {"text": memory, "finish": "stop", "prompt_tokens": 6000, "completion_tokens": 900, "seconds": 1.0}
     state = {"turn": number + 1, "chunk": number + 1, "memory": memory, "outcome": "kept", "answer": None}
-    return TurnEntry(number=number, id=f"chunk-{number + 1}", kind="update", outcome="kept", memory=memory, completion=completion, state=state)
+    return TurnEntry(
+        number=number,
+        id=f"chunk-{number + 1}",
+        kind="update",
+        outcome="kept",
+        memory=memory,
+        completion=completion,
+        state=state,
+    )
 
 
 def fsync_ms(folder: Path, size: int, times: int) -> float:

@@ -38,11 +38,10 @@ def turn(number: int, memory: str = "", **changes: Any) -> TurnEntry:
     values: dict[str, Any] = {
         "kind": "update",
         "outcome": "updated",
-        "span_start": number * 10,
-        "span_end": number * 10 + 10,
+        "spans": ((number * 10, number * 10 + 10),),
     }
     values |= {"memory": memory, "completion": completion, "state": state}
-    return TurnEntry(number=number, **{**values, **changes})
+    return TurnEntry(number=number, **{"id": f"chunk-{number + 1}", **values, **changes})
 
 
 @pytest.fixture
@@ -96,7 +95,7 @@ def file_bytes(path: Path) -> bytes:
 def test_a_reading_from_start_to_answer(journal: Journal) -> None:
     before = time.time()
     id = journal.start(**START, planned=3)
-    assert journal.last_state(id) is None
+    assert list(journal.turns(id)) == []
     for number in range(3):
         journal.append(id, turn(number))
     running = journal.show(id)
@@ -109,7 +108,6 @@ def test_a_reading_from_start_to_answer(journal: Journal) -> None:
     assert before <= record.created <= running.updated <= record.updated <= time.time()
     assert list(journal.turns(id)) == [turn(0), turn(1), turn(2)]
     assert list(journal.turns(id, 2)) == [turn(2)]
-    assert journal.last_state(id) == turn(2).state
 
 
 def test_a_journal_keeps_everything_when_it_is_opened_again(path: Path) -> None:
@@ -137,7 +135,7 @@ def test_a_batch_is_all_or_nothing(journal: Journal) -> None:
     journal.append_many([(first, turn(0)), (second, turn(0))])
     with pytest.raises(JournalError, match="turn 1 comes next, not 7"):
         journal.append_many([(first, turn(1)), (second, turn(7))])
-    with pytest.raises(JournalError, match="the state of turn 1 cannot be written as JSON"):
+    with pytest.raises(JournalError, match="the state of turn chunk-2 cannot be written as JSON"):
         journal.append_many([(first, turn(1)), (second, turn(1, state={"loss": float("nan")}))])
     journal.append_many([])
     assert [journal.show(id).turns for id in (first, second)] == [1, 1]
@@ -233,7 +231,7 @@ def test_no_acknowledged_turn_is_lost_when_the_process_is_killed(path: Path) -> 
             assert len(turns) - done - len(acknowledged) in (0, 1)  # at most one was stored and not yet acknowledged
             assert all(entry == turn(entry.number, memory=f"{entry.number} " * 500) for entry in turns)
             done = len(turns)
-            assert (journal.last_state(id) or {"turn": 0})["turn"] == done
+            assert [entry.state["turn"] for entry in turns] == list(range(1, done + 1))
 
 
 BATCHES = """
@@ -518,10 +516,10 @@ def test_export_holds_everything_needed_to_resume(journal: Journal) -> None:
     lines = list(journal.export(id))
     assert not any("\n" in line for line in lines)
     header, *rest = (json.loads(line.encode()) for line in lines)
-    assert (header["schema"], header["version"]) == ("memagent.reading", 1)
+    assert (header["schema"], header["version"]) == ("memagent.reading", 2)
     assert {name: header[name] for name in START} == START
     assert (header["id"], header["turns"]) == (id, 2)
-    assert [TurnEntry(**values) for values in rest] == entries
+    assert [TurnEntry(**{**one, "spans": tuple(map(tuple, one["spans"]))}) for one in rest] == entries
     assert "記憶" in lines[1]
 
 
@@ -555,6 +553,7 @@ def test_any_text_comes_back_as_it_went_in(
     id = journal.start(**{**START, "question": question})
     entry = TurnEntry(
         number=0,
+        id="answer",
         kind="answer",
         outcome="answered",
         memory=memory,
@@ -564,7 +563,6 @@ def test_any_text_comes_back_as_it_went_in(
     journal.append(id, entry)
     journal.finish(id, answer, 0.5)
     assert list(journal.turns(id)) == [entry]
-    assert journal.last_state(id) == {"memory": memory}
     assert (journal.show(id).question, journal.show(id).answer) == (question, answer)
 
 
@@ -572,7 +570,7 @@ def test_nul_and_surrogates_come_back(journal: Journal) -> None:
     id = journal.start(**START)
     for number, memory in enumerate(("a\0b", "\ud83d", "\ud83d\ude00", "😀", "\udcff")):
         journal.append(id, turn(number, memory))
-        assert journal.last_state(id) == turn(number, memory).state
+        assert list(journal.turns(id))[-1].state == turn(number, memory).state
     assert len({entry.memory for entry in journal.turns(id)}) == 5
 
 
@@ -698,7 +696,7 @@ def sqlite_file(path: Path, *statements: str) -> None:
         (lambda path: sqlite_file(path, "PRAGMA user_version=3"), "is another program's SQLite file and was not touched"),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={database.APPLICATION_ID}", "PRAGMA user_version=99"),
-            "was written by a newer memagent .schema 99, this one knows 1.; upgrade memagent",
+            "was written by a newer memagent .schema 99, this one knows 2.; upgrade memagent",
         ),
     ],
 )
@@ -732,9 +730,8 @@ def test_damaged_json_is_named(journal: Journal) -> None:
     id = journal.start(**START)
     journal.append(id, turn(0))
     journal._db.execute("UPDATE turns SET state = '[[], {'")
-    for look in (journal.last_state, lambda id: list(journal.turns(id))):
-        with pytest.raises(JournalError, match="is damaged; move it aside"):
-            look(id)
+    with pytest.raises(JournalError, match="is damaged; move it aside"):
+        list(journal.turns(id))
 
 
 def test_a_full_disk_loses_nothing_that_was_stored(journal: Journal) -> None:
@@ -783,11 +780,50 @@ def test_older_files_are_brought_forward_or_left_as_they_were(path: Path, monkey
     )
     with pytest.raises(JournalError, match=r"failed .*syntax error"):
         Journal.open(path)
-    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:1], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:2], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
     with Journal.open(path) as journal:
         assert journal._db.execute("SELECT note FROM readings").fetchone()[0] is None
-        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 2
+        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 3
         assert list(journal.turns(id)) == [turn(0)]
+
+
+FIRST_SCHEMA_TURN = """INSERT INTO turns (reading, number, kind, outcome, span_start, span_end, memory, completion, state,
+    stored) VALUES (1, ?, ?, ?, ?, ?, ?, ?, '[[],{"turn":1}]', 0)"""
+
+
+def test_a_journal_of_the_first_schema_can_be_looked_at_and_its_readings_cannot_go_on(path: Path) -> None:
+    old = sqlite3.connect(path)
+    for statement in database.MIGRATIONS[0]:
+        old.execute(statement)
+    old.execute(f"PRAGMA application_id={database.APPLICATION_ID}")
+    old.execute("PRAGMA user_version=1")
+    old.execute(
+        "INSERT INTO readings (key, id, status, question, settings, document, plan_digest, created, touched)"
+        " VALUES (1, 'r-0old0reading', 'running', 'Who?', '{}', '{}', 'd', 0, 0)"
+    )
+    completion = '[["text"],{"finish":"stop"}]'
+    old.execute(FIRST_SCHEMA_TURN, (0, "update", "kept", 0, 10, "noted", completion))
+    old.execute(FIRST_SCHEMA_TURN, (1, "answer", "retry_empty", None, None, "noted", '[[],{"text":"","finish":"stop"}]'))
+    old.commit()
+    old.close()
+    with Journal.open(path) as journal:
+        first, last = journal.turns("r-0old0reading")
+        assert (first.id, first.spans, first.memory, first.state) == ("turn-1", ((0, 10),), "noted", None)
+        assert first.completion == {"finish": "stop", "text": "noted"}
+        assert (last.id, last.kind, last.spans) == ("turn-2", "answer", ())
+        assert len(list(journal.export("r-0old0reading"))) == 3
+        for act in (journal.claim, journal.resumable):
+            with pytest.raises(JournalError, match=r"begun by an older memagent.*can still be shown and exported"):
+                act("r-0old0reading")
+        journal.delete("r-0old0reading")
+
+
+def test_a_turn_is_stored_once(journal: Journal) -> None:
+    id = journal.start(**START)
+    journal.append(id, turn(0))
+    with pytest.raises(JournalError, match="has a turn 'chunk-1' already"):
+        journal.append(id, turn(1, id="chunk-1"))
+    assert journal.show(id).turns == 1
 
 
 def test_a_closed_journal_may_be_closed_again(path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +10,8 @@ from typer.testing import CliRunner
 from memagent.cli import app
 from memagent.core import Profile
 from memagent.errors import ConfigError
-from memagent.models.open import Defaults, OpenModel
-from memagent.models.scripted import ScriptedModel
 from memagent.profiles import load_profile, profile_paths, read_profile, write_profile
 from memagent.profiles.released import import_released
-from memagent.settings import make_settings
 
 # The shape of the released files, with words of our own and a line that must never run.
 TRAINING_CODE = '''
@@ -133,22 +128,13 @@ def test_a_written_profile_reads_back_the_same(tmp_path_factory, text):
     assert read_profile(path) == profile
 
 
-def test_a_form_of_memories_that_is_no_regular_expression_is_refused(tmp_path):
+def test_a_form_of_memories_in_a_profile_is_told_its_new_place(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
-        'name="m"\nempty_memory="e"\nupdate="{question}{memory}{chunk}"\nanswer="{question}{memory}"\nmemory_line="("'
+        'name="m"\nempty_memory="e"\nupdate="{question}{memory}{chunk}"\nanswer="{question}{memory}"\nmemory_line="- .+"'
     )
-    with pytest.raises(ConfigError, match="memory_line is no regular expression"):
+    with pytest.raises(ConfigError, match=r"'memory_line' is no longer part of a profile.*memagent\.toml"):
         load_profile(path)
-
-
-def test_a_model_says_what_its_memories_look_like_and_another_wording_does_not_inherit_it():
-    engine = ScriptedModel(lambda turn: "x")
-    opened = OpenModel(engine=engine, defaults=Defaults(profile="compact", memory_line="- .+: .+"))
-    assert make_settings(opened, model="x").profile == replace(load_profile("compact"), memory_line="- .+: .+")
-    assert make_settings(opened, model="x", profile="default").profile == load_profile("default")
-    unworded = OpenModel(engine=engine, defaults=Defaults(memory_line="- .+: .+"))
-    assert make_settings(unworded, model="x").profile.memory_line == "- .+: .+"
 
 
 def test_shipped_profiles_say_that_the_document_is_material():

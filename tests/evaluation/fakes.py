@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from memagent.core import Budgets, Profile, Span, Turn, plan_reading
+from memagent.core import Budgets, Profile, Span, Turn, make_reader, plan_reading
 from memagent.driver import read
 from memagent.evaluation.records import Record, RecordedTurn
 from memagent.models.scripted import ScriptedModel
@@ -80,8 +80,9 @@ def make_record(
     if fate in ("failed", "too_long"):
         answer, error = "", "the server hung up" if fate == "failed" else "the document has more tokens than the window"
     if reader in ("truncate", "retrieve", "direct"):
-        made = (RecordedTurn(number=0, kind="answer", spans=(), outcome="answered", memory=None, prompt_tokens=900),)
         shown = None if reader == "direct" else _excerpt(sample, fate)
+        spans = shown or (Span(start=0, end=size),)
+        made = (RecordedTurn(number=0, kind="answer", spans=spans, outcome="answered", memory=None, prompt_tokens=900),)
     elif fate != "too_long":
         made = tuple(_turns(sample, fate, turns))
     share = round(sample.tokens / speed / max(1, len(made)), 6)
@@ -151,7 +152,7 @@ def _turns(sample: Sample, fate: Fate, turns: int) -> Iterable[RecordedTurn]:
         yield RecordedTurn(
             number=number,
             kind="update",
-            spans=() if span is None else (span,),
+            spans=(span,),
             outcome=outcome,
             memory=None if new == memory else new,
             prompt_tokens=700,
@@ -180,7 +181,9 @@ def driven_record(
         name="test", version=1, update="{question}\n{memory}\n---\n{chunk}", answer="{question}\n{memory}", empty_memory=""
     )
     budgets = Budgets(question=50, chunk=chunk, memory=30, answer=20)
-    plan = plan_reading(StringText(text), question, tokenizer=engine.tokenizer, profile=profile, budgets=budgets)
+    plan = plan_reading(
+        StringText(text), question, reader=make_reader(), tokenizer=engine.tokenizer, profile=profile, budgets=budgets
+    )
     transcript = read(plan, engine)
     turns, memory = [], ""
     for record in transcript.records:

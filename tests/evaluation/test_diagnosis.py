@@ -111,7 +111,7 @@ def test_a_turn_that_is_asked_again_is_no_update():
 
 
 def test_a_direct_answer_that_was_asked_again_still_showed_everything():
-    once = RecordedTurn(number=0, kind="answer", spans=(), outcome="retry_empty", memory=None)
+    once = RecordedTurn(number=0, kind="answer", spans=(Span(start=0, end=100),), outcome="retry_empty", memory=None)
     again = replace(once, number=1, outcome="answered")
     diagnosis = diagnose(replace(reading(), turns=(once, again)))
     assert (diagnosis.verdict, diagnosis.coverage) == ("answer", 1)
@@ -123,7 +123,7 @@ def test_a_full_memory_of_append_is_no_overflow():
     tally.add(diagnose(reading(turn(0, 0, 50, "x", "full"), turn(1, 50, 99, "y", "retry_long"), reader="append")), 0)
     assert (tally.overflow, tally.full, tally.turns) == (1, 1, 3)
     tally = Tally()
-    tally.add(diagnose(reading(turn(0, 0, 50, "x", "full"))), 0)
+    tally.add(diagnose(reading(turn(0, 0, 50, "x", "fitted"))), 0)
     assert (tally.overflow, tally.full) == (1, 0)
 
 
@@ -207,7 +207,7 @@ def test_a_reading_by_the_real_driver():
         if turn.kind == "answer":
             return memory
         seen = re.search(r"amber is (\d+)", chunk[0])
-        if turn.number == 4:
+        if turn.id == "chunk-5":
             return "forgotten"
         return seen[1] if seen else memory or "nothing yet"
 

@@ -179,7 +179,7 @@ def test_half_of_the_readings_shown_are_wrong_and_the_choice_repeats(runs):
     assert {place.row.contender for place in chosen} == {"memory"}, "a reader without a memory has less to show"
     assert len(choose(findings, 10_000)) == 48
     assert choose(findings, 0) == []
-    assert [place.row.contender for place in choose(findings, 3, ["vt-4096-1"])] == ["direct", "memory", "retrieve"]
+    assert [place.row.contender for place in choose(findings, 3, ["vt-4096-1"])] == ["memory", "retrieve", "direct"]
     with pytest.raises(ConfigError, match="no reading of a sample 'nobody'"):
         choose(findings, 3, ["nobody"])
 
@@ -258,7 +258,7 @@ def test_the_tables_in_markdown(runs):
     lines = markdown(gather(runs), "My *results*").splitlines()
     assert lines[2] == r"# My \*results\*"
     assert (
-        r"| niah\_single\_1 | whole | 100.0 (67.6–100.0; 8) | 100.0 (67.6–100.0; 8) | 0.0 (0.0–32.4; 8; too long) |"
+        r"| niah\_single\_1 | direct | 100.0 (67.6–100.0; 8) | 100.0 (67.6–100.0; 8) | 0.0 (0.0–32.4; 8; too long) |"
         in lines
     )
     assert "| **mean over tasks** | memory | 37.5 (2 tasks) | 37.5 (2 tasks) | 37.5 (1 task) |" in lines
@@ -345,10 +345,12 @@ def test_what_the_model_said_is_shown_with_its_turn(tmp_path):
 
 def test_full_notes_of_append_are_called_that(tmp_path):
     record = make_record(make_sample(0, tokens=500), "lost", reader="append")
+    full = (replace(turn, outcome="full") if turn.outcome == "fitted" else turn for turn in record.turns)
+    record = replace(record, turns=tuple(full))
     findings = gather([write_run(tmp_path / "a", [record], reader="append")])
     page = html_page(findings, "T", views(findings, 1, (), ()))
     facts = {row[0]: row[1:] for row in table(page, "Needed facts, followed through the memory")}
-    assert facts["memory full of append: oldest lines dropped, or the reply cut"] == ["2"]
+    assert facts["memory full the oldest lines were dropped to make room"] == ["2"]
     assert facts["overflowing replies longer than the memory may be"] == ["0"]
     assert '<span class="badge plain">memory full</span>' in page
 

@@ -57,13 +57,22 @@ def samples(tmp_path):
     return SampleFile.open(path)
 
 
-def an_evaluation(samples, script=model, lockstep=True, budgets=None, **options):
+READER_OPTIONS = ("passages", "through_memory")
+
+
+def an_evaluation(samples, script=model, lockstep=True, budgets=None, reader="memory", **options):
     engine = ScriptedModel(script, window=1000, tokenizer=WordTokenizer())
     engine.lockstep = lockstep
     opened = OpenModel(engine=engine, defaults=Defaults())
     given = {"question_tokens": 20, "chunk_tokens": 100, "memory_tokens": 60, "answer_tokens": 20, **(budgets or {})}
-    settings = make_settings(opened, model="scripted", profile="default", **given)
+    chosen = {name: options.pop(name) for name in READER_OPTIONS if name in options}
+    settings = make_settings(opened, model="scripted", profile="default", reader=reader, reader_options=chosen, **given)
     return Evaluation(samples=samples, opened=opened, settings=settings, **options)
+
+
+def few(reader):
+    """Options with which a reader that retrieves finds room for its passages."""
+    return {"passages": 2} if reader == "retrieve" else {}
 
 
 def run(evaluation, path, **options):
@@ -85,7 +94,7 @@ def timeless(record):
 @pytest.mark.parametrize("lockstep", [True, False])
 @pytest.mark.parametrize("reader", ["memory", "truncate", "retrieve", "append", "direct"])
 def test_every_reader_leaves_a_record_for_every_sample(samples, tmp_path, reader, lockstep):
-    evaluation = an_evaluation(samples, reader=reader, lockstep=lockstep, passages=2)
+    evaluation = an_evaluation(samples, reader=reader, lockstep=lockstep, **few(reader))
     tally, found = run(evaluation, tmp_path / "run")
     assert set(found) == {(f"s{number}", 0) for number in range(6)}
     assert tally.finished == tally.total == 6
@@ -119,7 +128,7 @@ def test_the_turns_of_a_record_tell_how_the_memory_came_about(samples, tmp_path)
 
 def test_what_the_model_said_is_kept_where_nothing_came_of_it(samples, tmp_path):
     def rambling(turn):
-        return "No relevant information." if turn.number == 1 else model(turn)
+        return "No relevant information." if turn.id == "chunk-2" else model(turn)
 
     _, found = run(an_evaluation(samples, rambling), tmp_path / "run")
     turn = found["s5", 0].turns[1]
@@ -295,7 +304,7 @@ def test_a_document_without_a_count_has_one_length_for_all_readers(samples, tmp_
     again = SampleFile.open(samples.path)
     lengths = []
     for reader in ("memory", "truncate", "retrieve", "append", "direct"):
-        evaluation = an_evaluation(again, reader=reader, passages=2)
+        evaluation = an_evaluation(again, reader=reader, **few(reader))
         _, found = run(evaluation, tmp_path / reader)
         lengths.append({key: record.tokens for key, record in found.items()})
     assert all(one == lengths[0] for one in lengths)
@@ -316,7 +325,7 @@ def test_several_readings_of_a_sample_draw_from_their_own_seeds(samples, tmp_pat
     evaluation = an_evaluation(samples, attempts=3, budgets={"temperature": 1.0, "seed": 7})
     _, found = run(evaluation, tmp_path / "run")
     assert set(found) == {(f"s{number}", attempt) for number in range(6) for attempt in range(3)}
-    first = [turn for turn in evaluation.opened.engine.turns if turn.number == 0]
+    first = [turn for turn in evaluation.opened.engine.turns if turn.id == "chunk-1"]
     assert len({turn.sampling.seed for turn in first}) == 18
     other = an_evaluation(samples, attempts=3, budgets={"temperature": 1.0, "seed": 7}, batch=1)
     run(other, tmp_path / "other")

@@ -50,9 +50,9 @@ def test_a_torn_line_in_the_middle_is_an_error(folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"version": 2}', "line 1: a record of version 2, and this memagent reads version 1"),
+        ('{"version": 3}', "line 1: a record of version 3, and this memagent reads up to version 2"),
         ("[]", "line 1: a record of version None"),
-        ('{"version": 1, "sample": "x"}', "line 1: not a record of a reading: KeyError: 'attempt'"),
+        ('{"version": 2, "sample": "x"}', "line 1: not a record of a reading: KeyError: 'attempt'"),
         ("", "line 1: not a line of JSON"),
     ],
 )

@@ -47,9 +47,7 @@ def _print_origin(result: Reading) -> None:
     for found in result.evidence:
         write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
     if not result.evidence:
-        write(
-            ("  no evidence: the text behind the memory does not contain the words of the answer; check it", "dim")
-        )
+        write(("  no evidence: the text behind the memory does not contain the words of the answer; check it", "dim"))
     write("  memory:" if result.provenance else "  memory: empty, nothing was noted")
     for source in result.provenance:
         write(f"    {source.line}", (f"  turn {source.turn + 1}, from {source.place}" if source.place else "", "dim"))

@@ -33,9 +33,8 @@ class ExcerptReader(MemoryReader):
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         room = self.room(plan)
-        everything = (Span(start=0, end=len(plan.text)),)
-        excerpt = everything if self.takes_all(plan, room) else self.chosen(plan, room)
-        tokens = plan.tokenizer.count(read(plan.text, excerpt))
+        excerpt = None if self.takes_all(plan, room) else self.chosen(plan, room)
+        tokens = plan.tokenizer.count(read(plan.text, excerpt or (Span(start=0, end=len(plan.text)),)))
         return self.checked(replace(plan, excerpt=excerpt, chunks=whole(plan.text, tokens)), window, overhead)
 
     def takes_all(self, plan: Plan, room: int) -> bool:
