@@ -22,7 +22,7 @@ test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-cluster: $(CLUSTER_VENV)/.installed
-	$(CLUSTER_VENV)/bin/python -m pytest tests/cluster tests/models/test_lfm2.py $(PYTEST_ARGS)
+	$(CLUSTER_VENV)/bin/python -m pytest tests/cluster tests/embedded/test_lfm2.py $(PYTEST_ARGS)
 
 check: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

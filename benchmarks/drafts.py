@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any
 
 from memagent.driver import Transcript, read_batch
-from memagent.models.drafts import Drafts
 from memagent.models.open import model_folder, narrowed, read_defaults
 from memagent.settings import make_plan, make_settings
 from memagent.tasks.files import SampleFile
@@ -27,7 +26,7 @@ def engine(model: str, drafts: bool) -> Any:
     from memagent.models.local import LocalEngine
 
     folder = model_folder(model)
-    return narrowed(LocalEngine(folder, drafts=Drafts() if drafts else None), read_defaults(folder))
+    return narrowed(LocalEngine(folder, speculate=drafts), read_defaults(folder))
 
 
 def read(opened: Any, samples: list[Any], temperature: float) -> tuple[float, list[list[str]]]:

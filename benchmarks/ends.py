@@ -1,4 +1,4 @@
-"""Computing only the ends of rows (memagent.models.lfm2), against the stock forward pass of an LFM2 model.
+"""Computing only the ends of rows (memagent.embedded.lfm2), against the stock forward pass of an LFM2 model.
 
     python benchmarks/ends.py [--model embedded] [--rows 32] [--tokens 300 900] [--reply 40] [--repeat 5] [--threads 1]
 
@@ -28,11 +28,12 @@ class Stock:
 
 def main() -> None:
     from memagent.core import Sampling
+    from memagent.embedded.drafts import above
     from memagent.errors import MemagentError
-    from memagent.models.checking import check_drafts
-    from memagent.models.lfm2 import reach
+    from memagent.models.ends import reach
     from memagent.models.local import LocalEngine
     from memagent.models.sampler import Row, sample
+    from memagent.models.speculation import check_drafts
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
@@ -58,7 +59,7 @@ def main() -> None:
         parser.error(f"--model {arguments.model}: no LFM2 model, nothing is left out of its passes")
     ways = {"stock": Stock(model), "ends": model}
     # Every token of a draft stands: a share of e^-60 of the likeliest is enough.
-    shares = [1e-26] * arguments.reply
+    accept = above([1e-26] * arguments.reply)
     print(f"{arguments.rows} rows, replies of {arguments.reply} tokens, {model.dtype}, {arguments.threads} thread(s)\n")
     print("| | tokens of a prompt | stock forward | ends only | ratio | apart |")
     print("|---|---|---|---|---|---|")
@@ -75,7 +76,7 @@ def main() -> None:
                             draft=row[tokens:] if drafted else (),
                             max_tokens=arguments.reply,
                             sampling=Sampling(),
-                            shares=shares,
+                            accept=accept,
                         )
                         for row in ids
                     ]

@@ -151,7 +151,7 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
     for text, problem in (
         ("colour = 1", "colour: there is no such field; there are profile, "),
         ("[budgets]\nmemmory = 1", r"budgets\.memmory: there is no such field; there are question, .*memory"),
-        ("drafts = 3", "drafts: Input should be a table .*, not 3$"),
+        ("budgets = 3", "budgets: Input should be a table .*, not 3$"),
         ('[budgets]\nchunk = "x"', r"budgets\.chunk: .* integer.*, not 'x'$"),
         ("drafts true", "cannot be read: .*line 1"),
     ):

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from memagent.core import Sampling
-from memagent.models import attention
-from memagent.models.attention import NAME, use_row_attention
+from memagent.embedded import attention
+from memagent.embedded.attention import NAME, use_row_attention
 from memagent.models.open import EMBEDDED
 from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, open_tiny_model

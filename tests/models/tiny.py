@@ -42,7 +42,7 @@ def open_tiny_model(folder: Path, config: Any = None) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from memagent.models.attention import use_row_attention
+    from memagent.embedded.attention import use_row_attention
 
     opener: Any = AutoModelForCausalLM
     if config is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from memagent.core.types import Completion, Turn
 from memagent.errors import ContextTooLongError, MissingExtraError, ModelError
-from memagent.models.drafts import Drafts
+from memagent.models.families import Family
 from memagent.models.native import configure
 from memagent.models.tokenizers import FileTokenizer
 
@@ -23,10 +23,9 @@ try:
     import torch
     import transformers
 
-    from memagent.models.attention import CAPABILITIES, use_row_attention
     from memagent.models.chat import ChatFormat
-    from memagent.models.checking import check_drafts, takes_drafts
     from memagent.models.sampler import Row, sample
+    from memagent.models.speculation import check_drafts, takes_drafts
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("a model in this process", "local") from error
 
@@ -44,12 +43,14 @@ class LocalEngine:
     device: "auto" (a GPU if there is one), or any torch device. dtype: a torch dtype's name, or "auto": bfloat16 on a GPU
     and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
     a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
-    ids to completions (training needs them; a long reading should not keep them). `drafts`: look first, in one pass,
-    whether a turn leaves the memory as it is; it pays if most do (docs/decisions/0016, 0017). Raises ModelError if
-    the folder is not a model that can be opened.
+    ids to completions (training needs them; a long reading should not keep them). `speculate`: look first, in one pass,
+    whether a turn leaves the memory as it is; it pays if most do, and replies stay what they are (docs/decisions/0016).
+    `family`: what the model needs besides; one with drafts of its own decides which of their tokens stand. Raises
+    ModelError if the folder is not a model that can be opened.
     """
 
-    _drafts: Drafts | None = None
+    _speculate = False
+    _family: Family | None = None
 
     def __init__(
         self,
@@ -60,17 +61,19 @@ class LocalEngine:
         batch_tokens: int | None = None,
         record_prompts: bool = False,
         name: str | None = None,
-        drafts: Drafts | None = None,
+        family: Family | None = None,
+        speculate: bool = False,
     ) -> None:
         folder = Path(folder)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer, model = _load(folder, device, dtype)
-        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
-        if drafts and takes_drafts(model.config):
-            self._drafts = drafts
-            if not drafts.exact:  # its replies are others
-                self.identity += f":{drafts.lenience}:{drafts.placeholder}" + ":whole words" * drafts.whole_words
+        if family is not None:
+            family.prepare(model)
+        self._family = family
+        self._speculate = speculate and takes_drafts(model.config)
+        lossy = family.digest if family and family.drafts and self._speculate else ""
+        self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
 
     @classmethod
     def hosting(
@@ -108,7 +111,7 @@ class LocalEngine:
         self.overhead = self._chat.overhead
         self.lockstep = True
         self.concurrency = TURNS_AT_ONCE
-        self.identity = f"local:{name}:{version}"
+        self.identity = f"{name}@{version}"
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
         self._pad_id = self._hf_tokenizer.pad_token_id or 0
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
@@ -143,7 +146,7 @@ class LocalEngine:
                 try:
                     check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
                 except torch.OutOfMemoryError as error:
-                    if any(row.shares for row in batch):
+                    if any(row.accept for row in batch):
                         raise _too_much(batch) from error
                     # else a draft only saves time: all of it is generated
             for batch in self._batches([row for row in rows if not row.done]):
@@ -155,15 +158,15 @@ class LocalEngine:
         return [self._completion(row, seconds) for row in rows]
 
     def _draft(self, turn: Turn, row: Row) -> None:
-        if self._drafts is None or not turn.draft:
+        if not self._speculate or not turn.draft:
             return
         ids, spans = self._chat.encode_reply(turn.draft)
-        shares = self._drafts.shares(turn.draft, spans)
-        if self._hf_tokenizer.eos_token_id in self._stop_ids:
-            ids, shares = [*ids, self._hf_tokenizer.eos_token_id], [*shares, self._drafts.lenience]
+        end = self._hf_tokenizer.eos_token_id
+        if stops := end in self._stop_ids:
+            ids = [*ids, end]
         row.draft = ids[: turn.max_tokens]
-        if not self._drafts.exact and not turn.sampling.temperature:
-            row.shares = shares[: turn.max_tokens]
+        if self._family and self._family.drafts and not turn.sampling.temperature:
+            row.accept = self._family.drafts.acceptance(turn.draft, spans, stops)
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])
@@ -209,7 +212,6 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
                 folder, local_files_only=True, dtype=getattr(torch, kind)
             )
             model.to(torch.device(device))
-            use_row_attention(model)
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
@@ -220,7 +222,8 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
 def _fast_dtype(device: str) -> str:
     if device.startswith("cuda"):
         return "bfloat16"
-    native = CAPABILITIES.get("avx512_bf16") or CAPABILITIES.get("amx_bf16")
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    native = able.get("avx512_bf16") or able.get("amx_bf16")
     return "bfloat16" if native else "float32"
 
 
@@ -252,9 +255,9 @@ def _too_much(batch: Sequence[Row]) -> ModelError:
     )
 
 
-def _fingerprint(folder: Path) -> str:
-    """Twelve hex digits that change when configuration, tokenizer or weights do (sizes and first bytes of weights)."""
-    digest = hashlib.sha256()
+def _fingerprint(folder: Path, rules: str) -> str:
+    """Twelve hex digits that change when configuration, tokenizer, weights (sizes and first bytes) or `rules` do."""
+    digest = hashlib.sha256(rules.encode())
     for path in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin")):
         with path.open("rb") as file:
             digest.update(json.dumps([path.name, path.stat().st_size]).encode())

@@ -11,11 +11,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memagent.core.outcomes import MemoryCheck
 from memagent.core.types import Engine, Tokenizer
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.errors import ConfigError, ModelError
-from memagent.models.drafts import Drafts
+from memagent.models.families import open_family
 from memagent.tables import problem
-
-EMBEDDED = Path(__file__).parent / "embedded"
 
 
 class BudgetDefaults(BaseModel):
@@ -34,18 +33,17 @@ class Defaults(BaseModel):
     """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
 
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
-    text it is shown (false for one that was only trained to update a memory and answer from it). memory_line: the form of
-    every line of its memories, as in a profile. drafts: most turns leave the memory word for word as it was, so that
-    looking for that first pays, in process (a table, which may be empty). tokens_per_second: document tokens read per
-    second on the machine the file names, for estimates.
+    text it is shown (false for one that was only trained to update a memory and answer from it). family: the family of
+    models it belongs to. speculate: most turns leave the memory word for word as it was, so that looking for that first
+    pays, in process. tokens_per_second: document tokens read per second on the machine the file names, for estimates.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     profile: str | None = None
     direct: bool = True
-    memory_line: str = ""
-    drafts: Drafts | None = None
+    family: str | None = None
+    speculate: bool = False
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
@@ -53,7 +51,7 @@ class Defaults(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """An engine and how it wants to be used."""
+    """An engine and how it wants to be used. `memory_check`: what its replies are held to besides the general rules."""
 
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
@@ -96,7 +94,8 @@ def open_model(
         folder,
         device=device,
         name=spec if spec == "embedded" else None,
-        drafts=defaults.drafts,
+        family=open_family(defaults.family),
+        speculate=defaults.speculate,
     )
     return narrowed(engine, defaults, window)
 
@@ -112,7 +111,8 @@ def narrowed(engine: Narrowable, defaults: Defaults, window: int | None = None) 
     limit = window or defaults.window
     if limit is not None:
         engine.window = limit if engine.window is None else min(limit, engine.window)
-    return OpenModel(engine=engine, defaults=defaults)
+    family = open_family(defaults.family)
+    return OpenModel(engine=engine, defaults=defaults, memory_check=family.memory_check if family else None)
 
 
 def open_tokenizer(spec: str) -> Tokenizer:
@@ -139,6 +139,11 @@ def read_defaults(folder: Path) -> Defaults:
         return Defaults()
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        if gone := sorted({"drafts", "memory_line"} & set(values)):
+            raise ConfigError(
+                f"{path}: {gone[0]!r} is no longer a key: a model that was made from the embedded one says"
+                ' family = "embedded" and speculate = true'
+            )
         return Defaults.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {problem(error, Defaults)}") from error

@@ -14,14 +14,15 @@ from typing import Any
 import torch
 
 from memagent.core.types import Finish, Sampling
-from memagent.models.lfm2 import prefill, reach
+from memagent.models.ends import prefill, reach
+from memagent.models.families import Accept
 
 
 @dataclass(slots=True, kw_only=True)
 class Row:
     """One prompt and what was generated for it.
 
-    `draft` is a guess at the reply, `shares` how likely each of its tokens has to be (checking.py; none: the likeliest).
+    `draft` is a guess at the reply, `accept` the rule for which of its tokens stand (None: those that are the likeliest).
     `logprobs` are natural logs under the model at the row's temperature (1 if it is greedy), before the nucleus is cut.
     """
 
@@ -29,7 +30,7 @@ class Row:
     max_tokens: int
     sampling: Sampling
     draft: Sequence[int] = ()
-    shares: Sequence[float] = ()
+    accept: Accept | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish = "length"

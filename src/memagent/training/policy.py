@@ -18,9 +18,10 @@ from torch.nn import functional
 from transformers import AutoTokenizer
 
 from memagent.errors import MissingExtraError, TrainingError
-from memagent.models.attention import use_row_attention
-from memagent.models.lfm2 import reach, reply_hidden
+from memagent.models.ends import reach, reply_hidden
+from memagent.models.families import open_family
 from memagent.models.local import quiet
+from memagent.models.open import read_defaults
 from memagent.training.config import LoraConfig, PolicyConfig
 from memagent.training.model import BESIDE_WEIGHTS, load_model
 from memagent.training.rows import Batch
@@ -45,7 +46,8 @@ class Policy:
         self.adapter: Any = None
         if config.lora.rank:
             self.adapter = _adapt(self.causal, config.lora)
-        use_row_attention(self.causal)
+        if (family := open_family(read_defaults(folder).family)) is not None:
+            family.prepare(self.causal)
         fast = self.adapter is None and not config.checkpointing
         self._reach = reach(self.causal) if fast else None  # of the forward pass that computes replies only
         self._checkpointing = config.checkpointing

@@ -9,8 +9,8 @@ import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from memagent.core import Sampling
-from memagent.models import checking, sampler
-from memagent.models.lfm2 import prefill, reach, reply_hidden
+from memagent.embedded.lfm2 import prefill, reach, reply_hidden
+from memagent.models import sampler, speculation
 from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, Counted
 
@@ -70,12 +70,12 @@ def test_what_it_cannot_compute_it_says() -> None:
 def test_drafts_are_checked_with_it_as_with_the_stock_model(shortest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that is too short for it (2 tokens) goes the other way."""
     model, used = make_model(LAYERS[0]), []
-    monkeypatch.setattr(checking, "reply_hidden", lambda *given: used.append(1) or reply_hidden(*given))
+    monkeypatch.setattr(speculation, "reply_hidden", lambda *given: used.append(1) or reply_hidden(*given))
     lengths = [(30, 5), (shortest, 9), (41, 0), (17, 12)]  # of prompts and drafts
     guesses = [(tuple(random_ids(1, sum(both))[0].tolist()), both[1]) for both in lengths]
     with torch.inference_mode():
-        found = checking._logits(model, guesses, 0)
-        stock = checking._logits(Counted(model), guesses, 0)
+        found = speculation._logits(model, guesses, 0)
+        stock = speculation._logits(Counted(model), guesses, 0)
     assert bool(used) == (shortest == 4)
     assert [len(logits) for logits in found] == [1 + drafted for _, drafted in lengths]
     for mine, theirs in zip(found, stock, strict=True):

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
+from memagent.embedded.drafts import Drafts, above
+from memagent.embedded.family import EmbeddedFamily
 from memagent.errors import ConfigError, ContextTooLongError, ModelError
-from memagent.models import checking
-from memagent.models.checking import check_drafts, takes_drafts
-from memagent.models.drafts import Drafts
+from memagent.models import speculation
 from memagent.models.local import LocalEngine
 from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
+from memagent.models.speculation import check_drafts, takes_drafts
 from memagent.training.ideal import NOT_YET
 from tests.models.tiny import SHAPE, Counted, make_tiny_model, open_tiny_model
 
@@ -164,7 +165,7 @@ def test_the_logits_of_many_drafts_are_computed_in_parts(
 ) -> None:
     plain = generate(model, rows(), stop)
     guesses = [(reply(row) + [5] * 11)[: row.max_tokens - 1] for row in plain]
-    monkeypatch.setattr(checking, "_LOGITS", 2 * 12 * model.config.vocab_size)
+    monkeypatch.setattr(speculation, "_LOGITS", 2 * 12 * model.config.vocab_size)
     counted = Counted(model)
     check_drafts(counted, rows(guesses), stop_ids=stop, pad_id=0)
     assert [size for size, _ in counted.calls] == [2, 2, 1]
@@ -176,10 +177,10 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
 ) -> None:
     plain = generate(model, rows(), stop)
     guesses = [reply(row) for row in plain]
-    monkeypatch.setattr(checking, "_LOGITS", 4 * model.config.vocab_size)
+    monkeypatch.setattr(speculation, "_LOGITS", 4 * model.config.vocab_size)
     checked = rows(guesses)
     for row in checked:
-        row.shares = [1.0] * len(row.draft)
+        row.accept = above([1.0] * len(row.draft))
     counted = Counted(model)
     check_drafts(counted, [row for row in checked if row.draft], stop_ids=stop, pad_id=0)
     assert max(len(row.ids) for row in checked) == 4  # three of the draft, and what follows them
@@ -190,7 +191,7 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
 @given(lengths=st.lists(st.integers(1, 20), max_size=12), most=st.integers(2, 60))
 def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most: int) -> None:
     batch = [Row(prompt=[7], max_tokens=30, sampling=Sampling(), draft=[9] * length) for length in lengths]
-    parts = list(checking._parts(batch, most))
+    parts = list(speculation._parts(batch, most))
     assert [row for part in parts for row, _ in part] == batch
     assert all(list(draft) == [9] * min(len(row.draft), most - 1) for part in parts for row, draft in part)
     places = [len(part) * max(1 + len(draft) for _, draft in part) for part in parts]
@@ -200,10 +201,10 @@ def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most
         assert len(joined) * max(1 + len(draft) for _, draft in joined) > most
 
 
-def lenient(model: Any, row: Row) -> tuple[list[int], list[float]]:
+def lenient(model: Any, row: Row, shares: Sequence[float]) -> tuple[list[int], list[float]]:
     """What is to be taken of a row's draft: one pass for each token, one row at a time."""
     ids, logprobs = [], []
-    for guess, share in [*zip(row.draft, row.shares, strict=True), (None, 1.0)]:
+    for guess, share in [*zip(row.draft, shares, strict=True), (None, 1.0)]:
         with torch.inference_mode():
             logits_V = model(torch.tensor([[*row.prompt, *ids]])).logits[0, -1].float()
         logprobs_V = torch.log_softmax(logits_V, -1)
@@ -222,15 +223,16 @@ def test_a_token_of_a_draft_stands_if_it_is_likely_enough(model: Any, data: st.D
     plain = generate(model, rows(), frozenset())
     ranks = st.lists(st.sampled_from([0, 0, 0, 1, 2, 5]), max_size=6)
     guesses = [ranked(model, row.prompt, data.draw(ranks)) for row in plain]
-    batch = [row for row in rows(guesses) if row.draft]
+    batch, limits = [row for row in rows(guesses) if row.draft], []
     for row in batch:
         count, share = len(row.draft), st.just(0.0) | st.floats(1e-4, 1)
-        row.shares = data.draw(st.lists(share, min_size=count, max_size=count))
+        limits.append(data.draw(st.lists(share, min_size=count, max_size=count)))
+        row.accept = above(limits[-1])
     if not batch:
         return
     check_drafts(model, batch, stop_ids=frozenset(), pad_id=0)
-    for row in batch:
-        ids, logprobs = lenient(model, row)
+    for row, shares in zip(batch, limits, strict=True):
+        ids, logprobs = lenient(model, row, shares)
         assert row.ids == ids
         assert row.logprobs == pytest.approx(logprobs, abs=1e-4)
 
@@ -248,30 +250,29 @@ def ranked(model: Any, prompt: Sequence[int], ranks: Sequence[int]) -> list[int]
 def test_what_is_held_to_and_what_is_not() -> None:
     memory = "- a: not yet\n- b: not yet ready\n- c: 12\n- d: not yet"
     spans = [(at, at + 2) for at in range(0, len(memory), 2)]  # tokens of two characters
-    shares = Drafts(lenience=0.25, placeholder="not yet").shares(memory, spans)
+    shares = drafts(threshold=0.25, placeholder="not yet").shares(memory, spans)
     free = "".join(memory[start:end] for (start, end), share in zip(spans, shares, strict=True) if share == 1)
     held = "".join(memory[start:end] for (start, end), share in zip(spans, shares, strict=True) if share == 0.25)
     assert free == " not yet" + " not yet"  # and the token that has its first character
     assert held == "- a:\n- b: not yet ready\n- c: 12\n- d:"
-    assert set(Drafts(lenience=0.25).shares(memory, spans)) == {0.25}
-    assert set(Drafts(placeholder="not yet").shares(memory, spans)) == {1.0}
-    assert set(Drafts(lenience=0.25, placeholder="(.*)").shares(memory, spans)) == {0.25}  # it is text, not a pattern
+    assert set(drafts(threshold=0.25).shares(memory, spans)) == {0.25}
+    assert set(drafts(placeholder="not yet").shares(memory, spans)) == {1.0}
+    assert set(drafts(threshold=0.25, placeholder="(.*)").shares(memory, spans)) == {0.25}  # it is text, not a pattern
 
 
 def test_whole_words_stand_from_their_second_token_on() -> None:
     memory = "- a-b: 12, yes\n- c: not yet"
     spans = [(at, at + 1) for at in range(len(memory))]  # tokens of one character
-    shares = Drafts(lenience=0.25, whole_words=True, placeholder="not yet").shares(memory, spans)
+    shares = drafts(threshold=0.25, whole_words=True, placeholder="not yet").shares(memory, spans)
     of = {share: [at for at, one in enumerate(shares) if one == share] for share in (0.0, 0.25, 1.0)}
     assert "".join(memory[at] for at in of[0.0]) == "-b:" + "2," + "es" + ":"
     assert "".join(memory[at] for at in of[0.25]) == "- a 1 y\n- c "
     assert "".join(memory[at] for at in of[1.0]) == "not yet"
     assert sum(map(len, of.values())) == len(memory)
-    wide = Drafts(whole_words=True).shares("a 123 é", [(0, 1), (1, 3), (3, 5), (5, 6), (6, 7), (6, 7)])
+    wide = drafts(whole_words=True).shares("a 123 é", [(0, 1), (1, 3), (3, 5), (5, 6), (6, 7), (6, 7)])
     assert wide == [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]  # a token with the space begins a word; so do all bytes of a character
-    across = Drafts(whole_words=True).shares("a.\n- b", [(0, 1), (1, 3), (3, 4), (4, 6)])
+    across = drafts(whole_words=True).shares("a.\n- b", [(0, 1), (1, 3), (3, 4), (4, 6)])
     assert across == [1.0] * 4  # nor does a token that goes on behind the word's end
-    assert (Drafts().exact, Drafts(lenience=0.9).exact, Drafts(whole_words=True).exact) == (True, False, False)
 
 
 def test_models_whose_positions_depend_on_the_length_take_none() -> None:
@@ -290,8 +291,7 @@ def test_an_engine_leaves_drafts_out_for_such_models(tmp_path: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     config["rope_parameters"] = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     (folder / "config.json").write_text(json.dumps(config))
-    drafts = Drafts(lenience=1e-30)
-    engine, plain = LocalEngine(folder, dtype="float32", drafts=drafts), LocalEngine(folder, dtype="float32")
+    engine, plain = lossy_engine(folder, threshold=1e-30), LocalEngine(folder, dtype="float32")
     assert engine.identity == plain.identity
     [given], [without] = (one.generate([turn("a house", "- x: 12")]) for one in (engine, plain))
     assert given.token_ids == without.token_ids
@@ -319,7 +319,7 @@ def calls(engine: LocalEngine, turns: Sequence[Turn]) -> tuple[list[Any], list[t
 
 @pytest.fixture(scope="module")
 def engine(folder: Any) -> LocalEngine:
-    return LocalEngine(folder, dtype="float32", drafts=Drafts())
+    return LocalEngine(folder, dtype="float32", speculate=True)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
@@ -351,9 +351,9 @@ def test_turns_with_and_without_drafts_keep_their_places(
     assert all(one.seconds > 0 for one in drafted[:4])
 
 
-@pytest.mark.parametrize(("off", "options"), [("asked", {"drafts": None}), ("one token", {}), ("in training", {})])
+@pytest.mark.parametrize(("off", "options"), [("asked", {"speculate": False}), ("one token", {}), ("in training", {})])
 def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> None:
-    engine = LocalEngine(folder, dtype="float32", **{"drafts": Drafts(), **options})
+    engine = LocalEngine(folder, dtype="float32", **{"speculate": True, **options})
     if off == "in training":
         engine = LocalEngine.hosting(engine.model, engine._hf_tokenizer, name="policy", version="0")
     how: dict[str, Any] = {"one token": {"max_tokens": 1}}.get(off, {})
@@ -389,8 +389,17 @@ def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> 
     assert [spans[0][0], spans[-1][1]] == [0, len(text)]  # in characters
 
 
-def lenient_engine(folder: Any, **drafts: Any) -> LocalEngine:
-    return LocalEngine(folder, dtype="float32", drafts=Drafts(lenience=1e-30, **drafts))
+def drafts(threshold: float = 1.0, whole_words: bool = False, placeholder: str = "") -> Drafts:
+    return Drafts(threshold=threshold, whole_words=whole_words, placeholder=placeholder)
+
+
+def lossy_engine(folder: Any, **options: Any) -> LocalEngine:
+    family = EmbeddedFamily(drafts=drafts(**options))
+    return LocalEngine(folder, dtype="float32", family=family, speculate=True)
+
+
+def lenient_engine(folder: Any, **options: Any) -> LocalEngine:
+    return lossy_engine(folder, threshold=1e-30, **options)
 
 
 def test_a_lenient_engine_holds_to_the_memory(folder: Any, engine: LocalEngine) -> None:
@@ -416,7 +425,7 @@ def test_an_engine_holds_to_whole_words(folder: Any, engine: LocalEngine) -> Non
     ids, spans = engine._chat.encode_reply(guess)
     assert ids[0] == plain.token_ids[0]
     within = sum(start < len(f"{first}qzqzqz") for start, _ in spans)
-    whole = LocalEngine(folder, dtype="float32", drafts=Drafts(whole_words=True))
+    whole = lossy_engine(folder, whole_words=True)
     [kept] = whole.generate([turn(text, guess, max_tokens=24)])
     assert kept.token_ids[:within] == tuple(ids[:within]) != plain.token_ids[:within]
     [drawn], [ever] = (one.generate([turn(text, guess, temperature=1.0)]) for one in (whole, engine))
@@ -428,33 +437,34 @@ def test_replies_of_a_lenient_engine_are_other_ones(folder: Any, engine: LocalEn
     assert engine.identity == plain.identity  # drafts alone change nothing: a journal goes on
     tables: list[dict[str, Any]] = [{}, {"placeholder": "not yet"}, {"whole_words": True}]
     identities = {lenient_engine(folder, **table).identity for table in tables}
-    identities.add(LocalEngine(folder, dtype="float32", drafts=Drafts(whole_words=True)).identity)
+    identities.add(lossy_engine(folder, whole_words=True).identity)
     assert len(identities | {engine.identity}) == 5
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("lenience = 0", "drafts.lenience: .*greater than 0, not 0"),
-        ("lenience = 1.5", "drafts.lenience: .*less than or equal to 1, not 1.5"),
-        ("lenience = nan", "drafts.lenience: .*not nan"),
-        ('lenience = "much"', "drafts.lenience: .*not 'much'"),
-        ("leniency = 0.5", "drafts.leniency: there is no such field; there are lenience, whole_words, placeholder"),
-        ('whole_words = "often"', "drafts.whole_words: .*not 'often'"),
-    ],
-)
-def test_a_table_of_drafts_that_cannot_be_used(tmp_path: Any, table: str, message: str) -> None:
+@pytest.mark.parametrize("old", ['memory_line = "- .+: .+"', "[drafts]\nlenience = 0.5"])
+def test_keys_that_are_gone_are_told_the_new_ones(tmp_path: Any, old: str) -> None:
     folder = make_tiny_model(tmp_path / "model")
-    (folder / "memagent.toml").write_text(f"[drafts]\n{table}")
-    with pytest.raises(ConfigError, match=rf"memagent\.toml: {message}"):
+    (folder / "memagent.toml").write_text(old)
+    with pytest.raises(ConfigError, match=r"memagent\.toml: .* is no longer a key: .* family = \"embedded\""):
         open_model(str(folder))
 
 
-def test_a_model_folder_says_whether_its_turns_are_drafted(tmp_path: Any) -> None:
+def test_an_unknown_family_is_refused_with_those_there_are(tmp_path: Any) -> None:
     folder = make_tiny_model(tmp_path / "model")
-    assert open_model(str(folder)).engine._drafts is None  # type: ignore[attr-defined]
-    for table, drafts in (("", Drafts()), ("lenience = 0.5", Drafts(lenience=0.5))):
-        (folder / "memagent.toml").write_text(f"[drafts]\n{table}")
-        assert open_model(str(folder)).engine._drafts == drafts  # type: ignore[attr-defined]
-    embedded = Drafts(lenience=0.001, whole_words=True, placeholder=NOT_YET)
-    assert open_model("embedded").engine._drafts == embedded  # type: ignore[attr-defined]
+    (folder / "memagent.toml").write_text('family = "guess"')
+    with pytest.raises(ConfigError, match="no family of models 'guess': use one of embedded"):
+        open_model(str(folder))
+
+
+def test_a_model_folder_says_whether_to_speculate_and_what_family_it_is_of(tmp_path: Any) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    plain = open_model(str(folder))
+    assert (plain.engine._speculate, plain.engine._family, plain.memory_check) == (False, None, None)  # type: ignore[attr-defined]
+    (folder / "memagent.toml").write_text("speculate = true")
+    exact = open_model(str(folder))
+    assert (exact.engine._speculate, exact.memory_check) == (True, None)  # type: ignore[attr-defined]
+    assert exact.engine.identity == plain.engine.identity
+    embedded = open_model("embedded")
+    assert embedded.memory_check is not None
+    assert embedded.engine._family.drafts == Drafts(threshold=0.001, whole_words=True, placeholder=NOT_YET)  # type: ignore[attr-defined]
+    assert embedded.engine.identity.startswith("embedded@")

@@ -1,8 +1,8 @@
 """Drafts, which are guesses at replies, checked in one pass.
 
-This is speculative decoding (arXiv 2211.17192): nothing is accepted that would not have been generated, up to rounding,
-but for tokens that may stand with a share of the likeliest one's probability (its appendix A.5; greedy rows only). A row
-that is sampled draws each token as ever, from its own random stream; its draft stands as far as it has guessed them.
+This is speculative decoding (arXiv 2211.17192): nothing is accepted that would not have been generated, up to rounding. A
+greedy row may bring a rule of its own, by which further tokens of its draft stand; that is its family's. A row that is
+sampled draws each token as ever, from its own random stream; its draft stands as far as it has guessed them.
 
 Shapes: B prompts, T tokens of prompt and draft, D places of a draft and the one after it, H hidden, V vocabulary.
 """
@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from memagent.models.lfm2 import reach, reply_hidden
+from memagent.models.ends import reach, reply_hidden
+from memagent.models.families import Accept
 from memagent.models.sampler import Row, choose, left_pad
 
 Guess: TypeAlias = tuple[tuple[int, ...], int]  # the ids of a prompt and its draft, and how many of them are draft
@@ -46,7 +47,7 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
         found = _logits(model, list(places), pad_id)
         for (row, draft), place in zip(part, which, strict=True):
             logits_DV = found[place].float()
-            accepted = _accepted(logits_DV, draft, row.shares) if row.random is None else _drawn(logits_DV, draft, row)
+            accepted = _accepted(logits_DV, draft, row.accept) if row.random is None else _drawn(logits_DV, draft, row)
             for token, logprob in accepted:
                 row.take(token, logprob, stop_ids)
 
@@ -73,15 +74,15 @@ def _logits(model: Any, guesses: Sequence[Guess], pad_id: int) -> list[torch.Ten
     return [logits_DV[-count:] for logits_DV, count in zip(logits_BDV, counts, strict=True)]
 
 
-def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], shares: Sequence[float]) -> Iterator[tuple[int, float]]:
+def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], accept: Accept | None) -> Iterator[tuple[int, float]]:
     """The draft's tokens that stand, each with its log-probability, and the likeliest one at the first place after them."""
     logprobs_DV = torch.log_softmax(logits_DV, dim=-1)
     best_D, token_D = logprobs_DV.max(dim=-1)
     draft_D = torch.tensor(draft, device=logits_DV.device)
     own_D = logprobs_DV[:-1].gather(1, draft_D[:, None])[:, 0]
     stands_D = draft_D == token_D[:-1]
-    if shares:
-        stands_D |= own_D - best_D[:-1] > torch.tensor(shares[: len(draft)], device=logits_DV.device).log()
+    if accept is not None:
+        stands_D |= accept(own_D - best_D[:-1])
     standing = int(stands_D.cumprod(0).sum())
     yield from zip(draft[:standing], own_D[:standing].tolist(), strict=True)
     yield int(token_D[standing]), float(best_D[standing])

@@ -1,0 +1,15 @@
+"""The shipped model, and everything that is so only because of it.
+
+    model/        weights, tokenizer, card, and how to read with them
+    family.py     what the engine is handed: the rules and patches below, as one value
+    replies.py    the form of its memories, and how its replies fail
+    drafts.py     when a token of the old memory stands in the new one (lossy speculation)
+    attention.py  attention on a CPU for batches padded on the left
+    lfm2.py       the forward pass of LFM2 where only the ends of rows count
+
+It was trained by us from random weights at a small scale; see the card in `model/README.md`.
+"""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "model"

@@ -1,0 +1,62 @@
+"""When a token of the old memory stands in the new one, for a model whose turns mostly leave the memory as it is.
+
+Speculative decoding takes a draft token only if the model would have generated it. The embedded model's memories last
+longer if what is noted stands until the model is sure of something else: it keeps a token of the old memory that is merely
+likely enough (typical acceptance, arXiv 2211.17192, appendix A.5). This is lossy: replies are others than without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """How far the old memory stands.
+
+    threshold    the acceptance threshold: a token of the memory, or its end, stands if its probability is more than this
+                 share of the likeliest token's; with 1 it has to be the likeliest
+    whole_words  a word of the memory whose first token stands, stands whole (for text with spaces between words)
+    placeholder  how a line ends that holds nothing yet; it has to be the likeliest in any case, since what is missing
+                 should be found
+    """
+
+    threshold: float = 0.001
+    whole_words: bool = True
+    placeholder: str = "not yet"
+
+    def acceptance(self, memory: str, spans: Iterable[tuple[int, int]], end: bool) -> Callable[[Tensor], Tensor]:
+        """Which tokens of a draft stand beside those that are the likeliest.
+
+        `spans` are the tokens' characters in the memory; `end`: a stop token follows them. The function takes the
+        logarithms [D] of how much less likely than the likeliest token each of the first D tokens is, and gives D booleans.
+        """
+        return above([*self.shares(memory, spans), *([self.threshold] if end else [])])
+
+    def shares(self, memory: str, spans: Iterable[tuple[int, int]]) -> list[float]:
+        """The share of the likeliest token's probability that each token must have to stand."""
+        ends = re.finditer(f"{re.escape(self.placeholder)}$", memory, re.MULTILINE) if self.placeholder else ()
+        empty = [match.span() for match in ends]
+
+        def share(start: int, end: int) -> float:
+            if any(start < last and first < end for first, last in empty):
+                return 1.0
+            within = start > 0 and not re.search(r"\s", memory[start - 1 : end])
+            return 0.0 if within and self.whole_words else self.threshold
+
+        return [share(start, end) for start, end in spans]
+
+
+def above(shares: Sequence[float]) -> Callable[[Tensor], Tensor]:
+    """The rule by which each token stands that has more than its share of the likeliest token's probability."""
+
+    def accept(log_ratio_D: Tensor) -> Tensor:
+        return log_ratio_D > log_ratio_D.new_tensor(shares[: len(log_ratio_D)]).log()
+
+    return accept
