@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memagent import from_text
 from memagent.core import Budgets, Completion, Sampling, advance, make_reader, pending, plan_reading, split, start, turn
-from memagent.core.readers import READERS, register
+from memagent.core.readers import READERS
 from memagent.core.spans import merged
 from memagent.driver import TurnRecord, aread, read, read_batch, run
 from memagent.errors import ContextTooLongError, ModelUnavailableError
@@ -27,8 +27,7 @@ from tests.core.test_reading import PROFILE
 from tests.helpers import WordTokenizer
 from tests.rounds import RoundsReader
 
-register(RoundsReader)
-NAMES = sorted(READERS)
+NAMES = sorted([*READERS, "rounds"])
 DOCUMENT = " ".join(f"word{n}." if n % 9 == 8 else f"word{n}" for n in range(400))
 EXCERPTS = ("direct", "truncate", "retrieve")
 
@@ -40,7 +39,7 @@ def plan(name, **options):
     return plan_reading(
         from_text(text),
         "where is word7?",
-        reader=make_reader(name, {**room, **options}),
+        reader=RoundsReader() if name == "rounds" else make_reader(name, {**room, **options}),
         tokenizer=WordTokenizer(),
         profile=PROFILE,
         budgets=Budgets(question=8, chunk=80, memory=12, answer=8),

@@ -109,7 +109,7 @@ def document_paths(record: ReadingRecord) -> list[str]:
     paths = [str(path) for path in found] if isinstance(found, Sequence) else []
     if not paths or "-" in paths:
         raise JournalError(
-            f"reading {record.id} read its document from standard input or memory: say where the document is now"
+            f"reading {record.id} read its document from standard input or memory: give its path after the id"
         )
     return paths
 

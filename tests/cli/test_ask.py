@@ -40,7 +40,7 @@ def test_json_is_one_object_with_everything(memagent, book, served):
     [source] = [one for one in values["provenance"] if one["line"] == FACT]
     assert FACT in text[source["start"] : source["end"]]
     assert values["evidence"][0]["offset"] == text.index("4821973")
-    assert values["model"].startswith("openai:scripted@")
+    assert (values["model"], values["identity"].partition("@")[0]) == ("scripted", "openai:scripted")
     assert values["seconds"] >= 0
 
 
@@ -187,7 +187,7 @@ def test_the_variable_does_not_redirect_a_model_on_this_machine(memagent, tmp_pa
     path = tmp_path / "short.txt"
     path.write_text(FACT)
     values = memagent("ask", path, "-q", QUESTION, "--json", *model).json
-    assert values["model"].startswith("local:")
+    assert not values["identity"].startswith("openai:")
     assert server.requests == []
 
 

@@ -109,16 +109,17 @@ def test_a_server_that_refuses_stops_the_run_and_loses_nothing(memagent, samples
 
 
 def test_documents_too_long_for_a_reader_are_a_result(memagent, samples, server, tmp_path):
-    command = ["eval", samples, "-o", tmp_path / "run", "--reader", "whole", "--by-turns", *options(server)]
+    command = ["eval", samples, "-o", tmp_path / "run", "--reader", "direct", "--through-memory", *options(server)]
     for _ in range(2):
         result = memagent(*command)
         assert result.code == 0
         assert "5 (too_long)" in result.out
 
 
-@pytest.mark.parametrize("reader_name", ["whole", "truncate", "retrieve", "refine"])
+@pytest.mark.parametrize("reader_name", ["direct", "truncate", "retrieve", "append"])
 def test_every_reader_works_on_a_server(memagent, samples, server, tmp_path, reader_name):
-    result = memagent("eval", samples, "-o", tmp_path / "run", "--reader", reader_name, "--passages", 2, *options(server))
+    few = ["--passages", 2] if reader_name == "retrieve" else []
+    result = memagent("eval", samples, "-o", tmp_path / "run", "--reader", reader_name, *few, *options(server))
     assert result.code == 0, result.err
     assert {values["reader"] for values in records(tmp_path / "run").values()} == {reader_name}
 
@@ -137,7 +138,11 @@ def test_no_key_is_written(memagent, samples, server, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (["--reader", "guess"], "no reader 'guess'; known: memory, whole"),
+        (["--reader", "guess"], "no reader 'guess': use one of memory, append, direct, truncate, retrieve"),
+        (["--reader", "whole"], "the reader 'whole' is called 'direct' now"),
+        (["--reader", "refine"], "the reader 'refine' is called 'append' now"),
+        (["--by-turns"], "--by-turns is called --through-memory now"),
+        (["--passages", "4"], "the reader 'memory' has no option 'passages'"),
         (["--samples-per-question", "3"], "temperature"),
         (["--reader", "retrieve", "--passages", "400"], "400 passages do not fit"),
         (["--chunk-tokens", "3"], "chunk budget is 3"),

@@ -53,7 +53,8 @@ def test_a_run_on_llama_cpp_scores_as_one_in_this_process(memagent, tmp_path):
     for reader in ("memory", "retrieve"):
         here = memagent("eval", samples, "-o", tmp_path / f"here-{reader}", "--reader", reader, "--json").json
         with llama_server(gguf, window=1024, slots=2) as server:
-            model = ["--model", "embedded-gguf", "--base-url", server.url, "--profile", "compact", "--by-turns", *BUDGETS]
+            model = ["--model", "embedded-gguf", "--base-url", server.url, "--profile", "compact", *BUDGETS]
+            model += ["--through-memory"] if reader == "retrieve" else []
             there = memagent("eval", samples, "-o", tmp_path / f"there-{reader}", "--reader", reader, "--json", *model).json
         assert there["cells"] == here["cells"]
         assert not there["failures"]

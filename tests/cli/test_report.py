@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(memagent, runs, tmp_path):
 
 def test_a_record_of_another_version_is_refused(memagent, runs, tmp_path):
     records = runs[0] / "records.jsonl"
-    records.write_text(records.read_text().replace('"version": 1', '"version": 7', 1))
+    records.write_text(records.read_text().replace('"version": 2', '"version": 7', 1))
     result = memagent("report", *runs, "-o", tmp_path / "report.html")
     assert result.code == 2
     assert "records.jsonl, line 1: a record of version 7" in " ".join(result.err.split())

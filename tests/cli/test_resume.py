@@ -192,7 +192,7 @@ def test_the_variable_does_not_redirect_a_resumed_local_reading(memagent, tmp_pa
     reading = memagent("ask", path, "-q", QUESTION, "--json").json["reading"]
     with broken_after_five() as broken:
         monkeypatch.setenv("MEMAGENT_BASE_URL", broken.url)
-        assert memagent("resume", reading, "--json").json["model"].startswith("local:")
+        assert memagent("resume", reading, "--json").json["identity"].startswith("embedded@")
         assert broken.requests == []
 
 

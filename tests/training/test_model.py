@@ -66,7 +66,7 @@ def test_an_exported_folder_answers_questions(trained: tuple[Trainer, Path], tmp
     opened = open_model(str(tmp_path / "model"))
     assert opened.defaults.window == 320
     settings = make_settings(opened, model="x")
-    assert (settings.profile.name, settings.budgets.chunk, settings.direct) == ("compact", 60, False)
+    assert (settings.profile.name, settings.budgets.chunk, settings.reader) == ("compact", 60, "memory")
     plan = make_plan(Rope(["He came home late that evening. " * 40]), "What is the code?", settings, opened)
     assert len(read(plan, opened.engine).records) >= 3
 
