@@ -4,6 +4,8 @@
 # make test-cluster   the tests of training on verl and Ray, in an environment of their own (2 GB)
 
 PYTHON ?= python3
+# Processes that run tests side by side: one for each core.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Once, for both torch and the rest: torch goes first and alone, so that nothing pulls in another build of it.
@@ -19,10 +21,10 @@ ask: $(VENV)/.local-installed
 	@$(BIN)/python examples/ask_a_book.py
 
 test: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-cluster: $(CLUSTER_VENV)/.installed
-	$(CLUSTER_VENV)/bin/python -m pytest tests/cluster tests/embedded/test_lfm2.py $(PYTEST_ARGS)
+	$(CLUSTER_VENV)/bin/python -m pytest tests/cluster tests/embedded/test_lfm2.py -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
@@ -51,7 +53,7 @@ $(VENV)/.dev-installed: $(VENV)/.torch-installed pyproject.toml
 $(CLUSTER_VENV)/.installed: pyproject.toml constraints-cluster.txt
 	$(PYTHON) -m venv $(CLUSTER_VENV)
 	$(CLUSTER_PIP) install --quiet $(TORCH)
-	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout hypothesis psutil
+	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout pytest-xdist hypothesis psutil
 	@touch $@
 
 clean:

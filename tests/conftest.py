@@ -1,8 +1,13 @@
 """Property tests draw the same examples on every machine and every run, and Ctrl-C means what it means in a terminal."""
 
+import os
 import signal
 
-from hypothesis import settings
+# Tests that run side by side have a core each; torch reads this when it is first imported, here and in child processes.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from hypothesis import settings  # after the environment is set
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
