@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 Messages: TypeAlias = list[dict[str, str]]
@@ -32,6 +33,9 @@ Kind: TypeAlias = Literal[
     "think",  # thinking inside the text, between <think> and </think>
     "drip",  # a right reply, a few bytes at a time, `seconds` in all
     "cut",  # answers what is left of a prompt cut to `tokens`
+    "shorten",  # answers the first `tokens` of a longer prompt
+    "undercount",  # counts one token of a prompt in three
+    "uncached",  # counts only what no earlier prompt began with
 ]
 
 
@@ -80,6 +84,7 @@ class FaultServer:
         self.closing = threading.Event()
         self.left = threading.Event()  # a client went away while its reply was held back
         self._under_way = 0
+        self._seen: list[list[str]] = []
         self._lock = threading.Lock()
         self._fault = faults if callable(faults) else _in_order(list(faults))
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -111,6 +116,19 @@ class FaultServer:
             self.peak = max(self.peak, self._under_way)
         return self._fault(number)
 
+    def _cached(self, words: list[str]) -> int:
+        """How many words at the beginning of a prompt began an earlier one, too."""
+        with self._lock:
+            shared = max(
+                (
+                    sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, seen, strict=False)))
+                    for seen in self._seen
+                ),
+                default=0,
+            )
+            self._seen.append(words)
+        return shared
+
     def leave(self) -> None:
         """Records that a request is done."""
         with self._lock:
@@ -129,6 +147,12 @@ class FaultServer:
             text = f"<think>the user wants {text}</think>\n\n{text}"
         if fault is not None and fault.kind == "cut":
             prompt = fault.tokens
+        if fault is not None and fault.kind == "shorten":
+            prompt = min(prompt, fault.tokens)
+        if fault is not None and fault.kind == "undercount":
+            prompt = 7 + prompt // 3
+        if fault is not None and fault.kind == "uncached":
+            prompt -= self._cached(messages[-1]["content"].split())
         content = None if fault is not None and fault.kind == "null" else text
         choices = [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content}}]
         return {

@@ -234,6 +234,34 @@ class TestRefusals:
             assert isinstance(failure(guessing.generate([turn("word " * 100)])), ContextTooLongError)
             assert only(guessing.generate([turn("word " * 45)])).prompt_tokens == 40
 
+    @pytest.mark.parametrize("limit", [60, 150, 210])
+    def test_a_count_that_stops_growing_is_a_cut(self, connect: Connect, limit: int) -> None:
+        with FaultServer(faults=lambda _: Fault("shorten", tokens=limit)) as server:
+            error = failure(connect(server).generate([turn("lexicographically " * 300)]))
+        assert isinstance(error, ContextTooLongError)
+        assert f"the server counted {limit} tokens" in str(error)
+        assert "in its first half" in str(error)
+
+    @pytest.mark.parametrize("kind", ["undercount", "uncached"])
+    def test_a_server_that_counts_otherwise_is_not_suspected(self, connect: Connect, kind: Any) -> None:
+        with FaultServer(faults=lambda _: Fault(kind)) as server:
+            engine = connect(server)
+            for number in range(3):
+                text = "lexicographically " * 300 + "tail " * 50 * number
+                assert only(engine.generate([turn(text, number=number)])).text
+            assert len(server.requests) <= 5  # looked into once
+
+    def test_whoever_knows_better_says_so(self, connect: Connect) -> None:
+        with FaultServer(faults=lambda _: Fault("undercount")) as server:
+            trusting = connect(server, usage="trust")
+            assert isinstance(failure(trusting.generate([turn("lexicographically " * 300)])), ContextTooLongError)
+        with FaultServer(faults=lambda _: Fault("shorten", tokens=60)) as server:
+            ignoring = connect(server, usage="ignore")
+            assert only(ignoring.generate([turn("lexicographically " * 300)])).prompt_tokens == 60
+            assert len(server.requests) == 1
+        with pytest.raises(ConfigError, match="usage is 'guess'; it must be one of check, trust, ignore"):
+            connect("http://127.0.0.1:1/v1", usage="guess")
+
 
 class TestSecrets:
     def test_key_sources_in_order(self, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from memagent.cli.options import (
     Paths,
     Price,
     Timeout,
+    TrustUsage,
     Verbose,
     absolute,
     all_questions,
@@ -80,6 +81,7 @@ def resume(
     tokenizer: Annotated[str | None, typer.Option(help="Where the tokenizer.json to count with is now.")] = None,
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
+    trust_usage: TrustUsage = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -100,6 +102,7 @@ def resume(
             timeout,
             settings.window,
             tokenizer or settings.tokenizer,
+            trust_usage,
         )
         # A tokenizer that has moved need not be the same file; the plan must come out the same.
         session = Session(document, opened, settings.reopened(opened), journal)

@@ -41,6 +41,13 @@ Timeout = Annotated[
 ]
 Window = Annotated[int | None, typer.Option(min=64, help="The model's window in tokens, where a server does not say it.")]
 TokenizerPath = Annotated[str | None, typer.Option("--tokenizer", help="tokenizer.json, or its folder, to count with.")]
+TrustUsage = Annotated[
+    bool | None,
+    typer.Option(
+        "--trust-usage/--ignore-usage",
+        help="If a server counts too few prompt tokens: assume that it cut the prompt, or ignore its counts.",
+    ),
+]
 Tokens = Annotated[int | None, typer.Option(min=1)]
 Temperature = Annotated[float, typer.Option(callback=_finite, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(callback=_finite, help="Nucleus sampling.")]
@@ -72,11 +79,18 @@ def opened_model(
     timeout: float,
     window: int | None,
     tokenizer: str | None,
+    trust_usage: bool | None = None,
 ) -> OpenModel:
     """The model, to be closed with the stack."""
     interrupts.check()
     opened = open_model(
-        model, base_url=base_url, concurrency=concurrency, timeout=timeout, window=window, tokenizer=tokenizer
+        model,
+        base_url=base_url,
+        concurrency=concurrency,
+        timeout=timeout,
+        window=window,
+        tokenizer=tokenizer,
+        usage="check" if trust_usage is None else "trust" if trust_usage else "ignore",
     )
     stack.callback(opened.engine.close)
     interrupts.check()
@@ -112,11 +126,21 @@ class Chosen:
     timeout: float
     window: int | None
     tokenizer: str | None
+    trust_usage: bool | None
     options: ReadingOptions
 
     def opened(self, stack: ExitStack) -> OpenModel:
         """The model, to be closed with the stack."""
-        return opened_model(stack, self.model, self.base_url, self.concurrency, self.timeout, self.window, self.tokenizer)
+        return opened_model(
+            stack,
+            self.model,
+            self.base_url,
+            self.concurrency,
+            self.timeout,
+            self.window,
+            self.tokenizer,
+            self.trust_usage,
+        )
 
     def settings(self, opened: OpenModel, **instead: Any) -> Settings:
         """The settings of a reading; `instead` overrides options. Raises ConfigError."""
@@ -155,6 +179,7 @@ def _chosen(
     timeout: Timeout = 600.0,
     window: Window = None,
     tokenizer: TokenizerPath = None,
+    trust_usage: TrustUsage = None,
 ) -> Chosen:
     given = {"passages": passages, "through_memory": through_memory}
     return Chosen(
@@ -164,6 +189,7 @@ def _chosen(
         timeout=timeout,
         window=window,
         tokenizer=tokenizer,
+        trust_usage=trust_usage,
         options=ReadingOptions(
             profile=profile,
             reader=reader,

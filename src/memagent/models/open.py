@@ -74,14 +74,16 @@ def open_model(
     window: int | None = None,
     tokenizer: str | None = None,
     device: str = "auto",
+    usage: str = "check",
 ) -> OpenModel:
     """Opens a model: "embedded", a folder with weights, or a name served at `base_url`.
 
     `timeout` is seconds per request; `window` tokens, where a server does not say; `tokenizer` a folder or tokenizer.json
-    to count with, for servers. Raises ModelError or ConfigError that says what can be given instead.
+    to count with, for servers; `usage` what to make of a server that counts too few prompt tokens: "check", "trust" (it cut
+    the prompt) or "ignore". Raises ModelError or ConfigError that says what can be given instead.
     """
     if base_url is not None:
-        return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer)
+        return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer, usage)
     folder = model_folder(spec)
     if not folder.is_dir():
         raise ModelError(
@@ -159,6 +161,7 @@ def _open_served(
     timeout: float,
     window: int | None,
     tokenizer: str | None,
+    usage: str,
 ) -> OpenModel:
     from memagent.models.openai_compatible import OpenAIEngine
     from memagent.models.tokenizers import FileTokenizer
@@ -173,5 +176,6 @@ def _open_served(
         timeout=timeout,
         window=window,
         tokenizer=FileTokenizer.load(tokenizer) if tokenizer is not None else None,
+        usage=usage,
     )
     return OpenModel(engine=engine)

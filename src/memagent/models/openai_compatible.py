@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +34,7 @@ from memagent.models.replies import GarbledReplyError, TransientError, completio
 from memagent.models.retrying import Backoff, retry_after
 from memagent.models.server_tokenizer import ServerTokenizer, tokenizer_for_server
 from memagent.models.tokenizers import FileTokenizer, fewest_tokens
+from memagent.models.usage import Counts, check_usage
 
 log = logging.getLogger("memagent.models")
 
@@ -76,6 +78,7 @@ class OpenAIEngine:
         overhead: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
         backoff: Backoff | None = None,
+        usage: str = "check",
     ) -> None:
         if concurrency < 1 or timeout <= 0 or retries < 0:
             raise ConfigError(
@@ -92,6 +95,7 @@ class OpenAIEngine:
         self._overhead = overhead
         self._extra_body = dict(extra_body or {})
         self._backoff = backoff or Backoff()
+        self._usage = check_usage(usage)
         self._loop = BackgroundLoop("memagent-openai")
         self._slots = asyncio.Semaphore(concurrency)
         self._client: openai.AsyncOpenAI | None = None
@@ -196,7 +200,7 @@ class OpenAIEngine:
             except ModelRefusedError as error:
                 refusal = ModelRefusedError(await self._explain(str(error)))
             else:
-                self._check_whole(turn, reply)
+                await self._check_whole(turn, reply)
                 return reply
         raise refusal
 
@@ -290,19 +294,42 @@ class OpenAIEngine:
             refusal = f"{refusal.rstrip('.')}. {self.model!r} is not served here; these are: {', '.join(served[:20])}"
         return refusal
 
-    def _check_whole(self, turn: Turn, reply: Completion) -> None:
-        """Some servers cut a prompt that is too long and answer what is left: then their count is below ours."""
-        if not reply.prompt_tokens:
+    async def _check_whole(self, turn: Turn, reply: Completion) -> None:
+        """Raises ContextTooLongError if the server cut the prompt without saying so, as far as its counts tell."""
+        counted = reply.prompt_tokens
+        if self._usage == "ignore" or not counted or counted + reply.cached_tokens >= (least := self._fewest(turn.user)):
             return
+        evidence = ""
+        if self._usage == "check":
+            size = len(turn.user)
+            half, quarter = [await self._counted(turn, turn.user[: size // part]) for part in (2, 4)]
+            if not Counts(whole=counted, half=half, quarter=quarter).cut:
+                log.warning(
+                    "%s counts %d tokens in a prompt of at least %d, and %d in its first half: it counts in another way,"
+                    " and its counts are not compared any more",
+                    *(self.identity, counted, least, half),
+                )
+                self._usage = "ignore"
+                return
+            evidence = f" (and {half} in its first half)"
+        raise ContextTooLongError(
+            f"the server counted {counted} tokens in a prompt of at least {least}{evidence}: it cut the text to fit its"
+            " window without saying so (Ollama does, at 4096 unless num_ctx is raised), or this is not its tokenizer. If it"
+            " counts in another way, use --ignore-usage"
+        )
+
+    async def _counted(self, turn: Turn, user: str) -> int:
+        """The server's count of another prompt; 0 if it does not answer."""
+        try:
+            return (await self._attempt(replace(turn, user=user, max_tokens=1))).prompt_tokens
+        except ModelError:
+            return 0
+
+    def _fewest(self, text: str) -> int:
+        """The fewest tokens that a text can have, as far as we know."""
         if isinstance(self._tokenizer, FileTokenizer):
-            least = self._tokenizer.fewest(turn.user.strip()) - _CUT_TOLERANCE
-        else:
-            least = fewest_tokens(turn.user)
-        if reply.prompt_tokens < least:
-            raise ContextTooLongError(
-                f"the server counted {reply.prompt_tokens} tokens in a prompt of at least {least}: it cut the text to fit "
-                "its window without saying so (Ollama does, at 4096 unless num_ctx is raised), or this is not its tokenizer"
-            )
+            return self._tokenizer.fewest(text.strip()) - _CUT_TOLERANCE
+        return fewest_tokens(text)
 
     def _server_facts(self) -> ServerFacts:
         if self._facts is None:
