@@ -1,6 +1,7 @@
 # make ask    sets everything up and asks three questions of a book, offline, with the embedded model
 # make test   sets everything up and runs the test suite
 # make check  ruff, mypy and the import contracts
+# make docs   builds the documentation site into build/site
 # make test-cluster   the tests of training on verl and Ray, in an environment of their own (2 GB)
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 CLUSTER_VENV ?= .venv-cluster
 CLUSTER_PIP := $(CLUSTER_VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: ask test check test-cluster clean
+.PHONY: ask test check docs test-cluster clean
 
 ask: $(VENV)/.local-installed
 	@$(BIN)/python examples/ask_a_book.py
@@ -54,6 +55,13 @@ $(CLUSTER_VENV)/.installed: pyproject.toml constraints-cluster.txt
 	$(PYTHON) -m venv $(CLUSTER_VENV)
 	$(CLUSTER_PIP) install --quiet $(TORCH)
 	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout pytest-xdist hypothesis psutil
+	@touch $@
+
+docs: $(VENV)/.docs-installed
+	$(BIN)/mkdocs build --quiet
+
+$(VENV)/.docs-installed: $(VENV)/.dev-installed
+	$(PIP) install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
 clean:

@@ -121,9 +121,9 @@ def test_a_prompt_without_room_and_a_broken_reply_are_errors(experiment: Experim
 
     engine = served_model(folder, Broken(), seeded=True).engine
     with pytest.raises(ContextTooLongError, match="exceed the window of 512"):
-        asyncio.run(engine.agenerate(Turn(kind="update", number=0, user="late " * 600, max_tokens=24)))
+        asyncio.run(engine.agenerate(Turn(id="update-0", kind="update", user="late " * 600, max_tokens=24)))
     with pytest.raises(ModelReplyError, match="2 tokens and 1 log-probabilities"):
-        asyncio.run(engine.agenerate(Turn(kind="update", number=0, user="late", max_tokens=24)))
+        asyncio.run(engine.agenerate(Turn(id="update-0", kind="update", user="late", max_tokens=24)))
 
 
 def test_updates_are_counted_in_readings_however_many_rows_they_have() -> None:
