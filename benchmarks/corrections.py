@@ -33,7 +33,7 @@ from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
 from memagent.tasks.words import Words, shipped_words
 from memagent.training.ideal import first_notes, memory_text, visible
-from memagent.training.readings import mistaken_notes
+from memagent.training.readings import false_notes
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def cases(sample: Sample, plan: Plan, rng: random.Random, words: Words) -> Itera
     """The turns of a sample, each with what it is to show."""
     shown = [visible(sample.facts, str(sample.document), chunk.start, chunk.end) for chunk in plan.chunks]
     empty = first_notes(sample)
-    false = mistaken_notes(rng, sample, words)
+    false = false_notes(rng, sample, words)
     keys = {key for key, values in false.lines if (key, values) not in empty.lines}
     stated = [place for place, facts in enumerate(shown) if any(fact.key in keys for fact in facts)]
     if not stated:

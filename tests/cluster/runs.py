@@ -89,7 +89,7 @@ def trained(logged: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def same_batch(found: dict[str, Any], expected: dict[str, Any]) -> None:
     """A batch of the same weights: everything that both trainers log alike."""
-    counted = ("groups", "kept", "silent", "failed", "resampled", "updates")
+    counted = ("groups", "kept", "no_signal", "failed", "resampled", "updates")
     assert {name: found[name] for name in counted} == {name: expected[name] for name in counted}
     for name in ("reward", "lr", "retention", "memory_tokens", "truncated"):
         assert found[name] == pytest.approx(expected[name], abs=1e-6), name

@@ -138,7 +138,7 @@ def test_batches_without_a_signal_are_counted_and_passed_over(config_file: Path)
     assert result.returncode == 0, result.stderr[-3000:]
     for step, one in enumerate(metrics(run), 1):
         assert one["step"] == step
-        assert (one["train"]["groups"], one["train"]["silent"]) == (4, 4)
+        assert (one["train"]["groups"], one["train"]["no_signal"]) == (4, 4)
         assert (one["train"]["kept"], one["train"]["updates"]) == (0, 0)
 
 

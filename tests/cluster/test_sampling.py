@@ -93,7 +93,7 @@ def test_a_batch_is_the_first_groups_with_a_signal(queue: Queue) -> None:
     assert metrics == {
         "memagent/groups": 12.0,
         "memagent/kept": 2.0,
-        "memagent/silent": 9.0,
+        "memagent/no_signal": 9.0,
         "memagent/failed": 0.0,
         "memagent/resampled": 0.0,
     }
@@ -108,8 +108,8 @@ def test_more_is_sampled_until_a_batch_is_full(queue: Queue) -> None:
     batch, metrics = sample()
     assert readers.asked == 3
     assert set(uids(batch.keys)) == {"4-0-1", "4-2-0"}
-    counted = {name: metrics[f"memagent/{name}"] for name in ("groups", "kept", "silent", "resampled")}
-    assert counted == {"groups": 6.0, "kept": 2.0, "silent": 3.0, "resampled": 2.0}
+    counted = {name: metrics[f"memagent/{name}"] for name in ("groups", "kept", "no_signal", "resampled")}
+    assert counted == {"groups": 6.0, "kept": 2.0, "no_signal": 3.0, "resampled": 2.0}
     assert len(groups.readings) == 12
 
 
@@ -124,8 +124,8 @@ def test_what_there_is_makes_the_batch_when_the_limit_is_reached(queue: Queue) -
 def test_a_group_of_which_a_reading_failed_is_left_out_and_counted(queue: Queue) -> None:
     batch, metrics = Readers(queue, [(1,), (0, 1), ()]).batch(2, resample=0)[1]()
     assert set(uids(batch.keys)) == {"4-0-1"}
-    counted = {name: metrics[f"memagent/{name}"] for name in ("groups", "kept", "silent", "failed")}
-    assert counted == {"groups": 3.0, "kept": 1.0, "silent": 0.0, "failed": 3.0}
+    counted = {name: metrics[f"memagent/{name}"] for name in ("groups", "kept", "no_signal", "failed")}
+    assert counted == {"groups": 3.0, "kept": 1.0, "no_signal": 0.0, "failed": 3.0}
 
 
 def test_without_a_signal_everything_sampled_is_handed_over_to_be_cleared(queue: Queue) -> None:
@@ -134,8 +134,8 @@ def test_without_a_signal_everything_sampled_is_handed_over_to_be_cleared(queue:
         sample()
     assert set(uids(caught.value.batch.keys)) == {"4-0-0", "4-0-1", "4-1-0", "4-1-1"}
     assert set(caught.value.batch.keys) == set(queue.tags)  # groups are gone, their rows go with the batch
-    counted = {name: caught.value.metrics[f"memagent/{name}"] for name in ("groups", "kept", "silent", "failed")}
-    assert counted == {"groups": 4.0, "kept": 0.0, "silent": 3.0, "failed": 1.0}
+    counted = {name: caught.value.metrics[f"memagent/{name}"] for name in ("groups", "kept", "no_signal", "failed")}
+    assert counted == {"groups": 4.0, "kept": 0.0, "no_signal": 3.0, "failed": 1.0}
     assert len(groups.readings) == 7
 
 

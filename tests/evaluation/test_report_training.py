@@ -52,6 +52,14 @@ def write_sft(folder, lines):
     return folder
 
 
+def test_metrics_of_older_runs_have_their_present_names(tmp_path):
+    run = tmp_path / "rl"
+    run.mkdir()
+    write_lines(run / "metrics.jsonl", [{"step": 1, "train": {"silent": 3}}, {"step": 2, "train": {"no_signal": 4}}])
+    (read,) = read_training_runs([run])
+    assert read.series == {Metric("train", "no_signal"): ((1, 3.0), (2, 4.0))}
+
+
 def test_every_number_of_a_run_becomes_a_series(tmp_path):
     (run,) = read_training_runs([write_training(tmp_path / "rl")])
     assert run.series[Metric("train", "reward")][:2] == ((1, 0.31), (2, 0.32))

@@ -105,6 +105,9 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
         ("seed = 3", "seed = 'three'", "seed"),
         ("seed = 3", "seed = 3\nstart = 'x'", "the file: give either `start`"),
         ("[model]", "[model", "cannot be read"),
+        ("seed = 3", "seed = 3\npieced = 0.5", "the file: `pieced` is now named `subword_words`"),
+        ("asked = [1, 2]", "near = 0.5", r"mixture\.0: `near` is now named `partial_matches`"),
+        ('task = "vt"', 'task = "vt"\nmistaken = 0.5', r"reading\.0: `mistaken` is now named `false_values`"),
     ],
 )
 def test_a_bad_file_names_the_field(config_file: Path, tmp_path: Path, old: str, new: str, field: str) -> None:

@@ -46,13 +46,13 @@ def test_quiet_is_the_share_of_turns_without_change_that_are_trained_on(source: 
     assert changing(replies(source, quiet=1.0)) < changing(replies(source, quiet=0.3)) < 1
 
 
-def test_mistaken_is_the_share_of_readings_that_begin_with_a_false_value(source: Source) -> None:
+def test_false_values_is_the_share_of_readings_that_begin_with_a_false_value(source: Source) -> None:
     def empty(rows: list[tuple[str, str]]) -> float:
         return sum("not yet" in reply for _, reply in rows) / len(rows)
 
-    assert empty(replies(source, mistaken=1.0)) == 0
-    assert 0 < empty(replies(source, mistaken=0.5)) < empty(replies(source))
-    corrected = [prompt for prompt, reply in replies(source, mistaken=1.0, quiet=0.0)]
+    assert empty(replies(source, false_values=1.0)) == 0
+    assert 0 < empty(replies(source, false_values=0.5)) < empty(replies(source))
+    corrected = [prompt for prompt, reply in replies(source, false_values=1.0, quiet=0.0)]
     assert corrected
     assert not any("Memory: nothing yet" in prompt or "not yet" in prompt for prompt in corrected)
 
@@ -68,8 +68,8 @@ def test_a_chunk_is_taken_from_around_a_word_of_an_asked_key(tmp_path: Path) -> 
     book.write_text("".join(f"Somebody spoke of what is {word} again, and went away. " for word in adjectives))
     source = open_source(AutoTokenizer.from_pretrained(EMBEDDED), [book], load_profile("compact"), "train")
 
-    def share(near: float) -> float:
-        recipe = Recipe(tokens=(500, 500), near=near, stated=0.0, distractors=(0, 0), answer=0.0)
+    def share(matches: float) -> float:
+        recipe = Recipe(tokens=(500, 500), partial_matches=matches, stated=0.0, distractors=(0, 0), answer=0.0)
         found = 0
         for number in range(60):
             row = exercise_row(source, generator(1, "near", number), recipe, 500)

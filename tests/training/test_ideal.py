@@ -20,7 +20,7 @@ from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Chain, Slots, Variables, answer_pieces, first_notes, memory_pieces, memory_text
-from memagent.training.readings import draw_sample, mistaken_notes, right_turns
+from memagent.training.readings import draw_sample, false_notes, right_turns
 from memagent.training.tokenizer import load_tokenizer
 
 TOKENIZER = FileTokenizer(load_tokenizer(EMBEDDED), name="embedded")
@@ -115,7 +115,7 @@ def test_turns_say_what_they_do() -> None:
 def test_a_false_value_stands_until_the_true_one_is_read(name: str) -> None:
     task = find(name)
     sample = task.sample(MATERIALS, Request(tokens=2048, seed=6, index=0))
-    false = mistaken_notes(random.Random(1), sample, MATERIALS.words)
+    false = false_notes(random.Random(1), sample, MATERIALS.words)
     assert isinstance(false, Slots)
     ((key, value),) = [(key, values[0]) for key, values in false.lines if values]
     true = next(fact for fact in sample.facts if fact.key == key)
@@ -132,7 +132,7 @@ def test_a_false_value_stands_until_the_true_one_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", ["niah_multivalue", "vt", "multihop"])
 def test_nothing_false_is_noted_where_nothing_would_take_its_place(name: str) -> None:
     sample = find(name).sample(MATERIALS, Request(tokens=2048, seed=6, index=0))
-    assert mistaken_notes(random.Random(1), sample, MATERIALS.words) == first_notes(sample)
+    assert false_notes(random.Random(1), sample, MATERIALS.words) == first_notes(sample)
 
 
 def test_a_fact_that_no_chunk_shows_whole_is_lost() -> None:

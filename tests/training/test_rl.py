@@ -91,7 +91,7 @@ def test_every_batch_says_what_was_sampled_and_learnt(whole: Path) -> None:
     for one in trained:
         assert one["groups"] in (2, 4)
         assert one["groups"] == 2 * (1 + one["resampled"])
-        assert one["kept"] + one["silent"] <= one["groups"]
+        assert one["kept"] + one["no_signal"] <= one["groups"]
         assert one["updates"] == (2 if one["kept"] else 0)
         assert 0 <= one["reward"] <= 1
         assert one["reward"] == pytest.approx(one["reward/four"])
@@ -233,7 +233,7 @@ def test_groups_without_signal_are_left_out_and_counted(config_file: Path, tmp_p
     assert all(torch.equal(value, before[name]) for name, value in trainer.policy.state().items())
     trainer.step += 1
     said = summary(trainer, batch, [])
-    assert (said["kept"], said["silent"], said["failed"], said["updates"]) == (0, 4, 0, 0)
+    assert (said["kept"], said["no_signal"], said["failed"], said["updates"]) == (0, 4, 0, 0)
 
 
 def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_path: Path) -> None:

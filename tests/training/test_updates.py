@@ -12,7 +12,7 @@ from memagent.training.updates import (
     Recipe,
     answer_prompt,
     draw_exercise,
-    near_word,
+    partial_match,
     plant_all,
     prompt_parts,
     rewrap,
@@ -64,8 +64,8 @@ def test_a_chunk_can_hold_a_word_of_an_asked_key() -> None:
     sentences = [f"Somebody spoke of the {noun} again, and went away. " for noun in shipped_words("train").nouns]
     haystack, keys = Haystack(["".join(sentences)]), ["calm-zebra", "shy harbor"]
     for share, least, most in ((0.0, 0, 0), (1.0, 40, 40), (0.5, 8, 32)):
-        rng, recipe = generator(1, "near", 0), Recipe(tokens=(100, 100), near=share)
-        words = [near_word(rng, recipe, keys) for _ in range(40)]
+        rng, recipe = generator(1, "near", 0), Recipe(tokens=(100, 100), partial_matches=share)
+        words = [partial_match(rng, recipe, keys) for _ in range(40)]
         assert least <= sum(word != "" for word in words) <= most
         assert {*words} <= {"", "calm", "zebra", "shy", "harbor"}
     rng = generator(1, "near", 1)

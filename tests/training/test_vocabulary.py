@@ -11,7 +11,7 @@ from memagent.errors import TrainingError
 from memagent.models.open import EMBEDDED
 from memagent.tasks.words import Words, shipped_words, split_of
 from memagent.training.tokenizer import load_tokenizer
-from memagent.training.vocabulary import pieced_words
+from memagent.training.vocabulary import subword_words
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +21,13 @@ def tokenizer() -> Tokenizer:
 
 def test_the_share_is_kept_and_no_word_is_one_of_evaluation(tokenizer: Tokenizer) -> None:
     shipped = shipped_words("train")
-    words = pieced_words(tokenizer, shipped, 0.7, random.Random(1))
+    words = subword_words(tokenizer, shipped, 0.7, random.Random(1))
     for listed, all_words in ((shipped.adjectives, words.adjectives), (shipped.nouns, words.nouns)):
         assert all_words[: len(listed)] == listed
         assert 1 - len(listed) / len(all_words) == pytest.approx(0.7, abs=0.001)
         assert all(split_of(word) == "train" and word.isalpha() and len(word) <= 12 for word in all_words)
-    assert words == pieced_words(tokenizer, shipped, 0.7, random.Random(1))
-    assert words != pieced_words(tokenizer, shipped, 0.7, random.Random(2))
+    assert words == subword_words(tokenizer, shipped, 0.7, random.Random(1))
+    assert words != subword_words(tokenizer, shipped, 0.7, random.Random(2))
 
 
 def test_what_begins_a_key_of_evaluation_has_begun_a_key_of_training(tokenizer: Tokenizer) -> None:
@@ -38,9 +38,9 @@ def test_what_begins_a_key_of_evaluation_has_begun_a_key_of_training(tokenizer: 
 
     shipped, wanted = shipped_words("train"), first(shipped_words("eval"))
     assert len(wanted - first(shipped)) > len(wanted) / 2
-    assert len(wanted - first(pieced_words(tokenizer, shipped, 0.7, random.Random(1)))) < len(wanted) / 8
+    assert len(wanted - first(subword_words(tokenizer, shipped, 0.7, random.Random(1)))) < len(wanted) / 8
 
 
 def test_a_tokenizer_without_pieces_of_letters_is_refused() -> None:
     with pytest.raises(TrainingError, match="0 pieces of letters"):
-        pieced_words(Tokenizer(models.WordLevel({"?": 0}, "?")), shipped_words("train"), 0.5, random.Random(1))
+        subword_words(Tokenizer(models.WordLevel({"?": 0}, "?")), shipped_words("train"), 0.5, random.Random(1))

@@ -23,7 +23,7 @@ def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: f
         "clip_low": "actor/actor/pg_clipfrac_lower",
         "kl": "actor/kl_loss",
         "entropy": "actor/actor/entropy_loss",
-        **{name: f"memagent/{name}" for name in ("groups", "kept", "silent", "failed", "resampled")},
+        **{name: f"memagent/{name}" for name in ("groups", "kept", "no_signal", "failed", "resampled")},
     }
     memories = [reading["memory_tokens"] for reading in readings if reading["memory_tokens"] is not None]
     return {

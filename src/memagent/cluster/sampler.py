@@ -83,7 +83,9 @@ class GroupsWithSignal(ReplayBuffer):
             raise TrainingError(f"all {counts['groups']} groups of batch {global_steps} failed: {_LOG}")
         kept = [uid for uid, signal in groups.items() if signal][:batch_size]
         counts["kept"] = len(kept)
-        metrics = {f"memagent/{name}": float(counts[name]) for name in ("groups", "kept", "silent", "failed", "resampled")}
+        metrics = {
+            f"memagent/{name}": float(counts[name]) for name in ("groups", "kept", "no_signal", "failed", "resampled")
+        }
         if kept:
             self._clear_groups(partition_id, groups.keys() - set(kept))
         batch = self._materialize_batch(partition_id, kept or list(groups), dict(self.partitions[partition_id]))
@@ -119,7 +121,7 @@ class GroupsWithSignal(ReplayBuffer):
             counts["groups"] += 1
             counts["failed"] += missing
             counts["broken"] += missing > 0
-            counts["silent"] += not missing and not signal
+            counts["no_signal"] += not missing and not signal
             judged[uid] = signal
         return judged
 

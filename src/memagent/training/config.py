@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import tomlkit
 from pydantic import Field, ValidationError, model_validator
@@ -135,15 +135,17 @@ class RunConfig(Part):
 
 
 class SftConfig(RunConfig):
-    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `pieced`: share of the
-    words of keys and values that are made of the tokenizer's pieces."""
+    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `subword_words`:
+    share of the words in keys and values that are made of the tokenizer's subwords."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"pieced": "subword_words"}
 
     start: str | None = None
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
     profile: str
-    pieced: float = Field(0.0, ge=0, lt=1)
+    subword_words: float = Field(0.0, ge=0, lt=1)
     log_every: Positive = 20
     validate_every: Positive = 500
     validation_batches: Positive = 2

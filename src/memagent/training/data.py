@@ -20,10 +20,10 @@ from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
-from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, mistaken_notes, right_turns
+from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.updates import Recipe, answer_prompt, draw_exercise, near_word, plant_all, prompt_parts
-from memagent.training.vocabulary import pieced_words
+from memagent.training.updates import Recipe, answer_prompt, draw_exercise, partial_match, plant_all, prompt_parts
+from memagent.training.vocabulary import subword_words
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
 _CHARS_PER_TOKEN = 3.3
@@ -88,7 +88,7 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
     head, tail = prompt_parts(source.profile, exercise)
     fixed = len(source.prompt(head + tail)) + len(encode_pieces(source.tokenizer, memory_pieces(exercise.notes))[0])
     room = max(16, tokens - fixed - 4 - 3 * len(exercise.notes.lines))
-    word = near_word(rng, recipe, [key for key, _ in exercise.notes.lines])
+    word = partial_match(rng, recipe, [key for key, _ in exercise.notes.lines])
     text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN), word)
     start, end = cut(source.tokenizer, rng, text, room)
     notes = exercise.notes.after(visible(planted, text, start, end))
@@ -164,20 +164,20 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
         tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
         sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
         notes = None
-        if recipe.mistaken and rng.random() < recipe.mistaken:  # at 0 no draw: what was trained can be made again
-            notes = mistaken_notes(rng, sample, source.materials.words)
+        if recipe.false_values and rng.random() < recipe.false_values:  # a share of 0 draws nothing
+            notes = false_notes(rng, sample, source.materials.words)
         turns = right_turns(source.profile, source.materials.tokenizer, sample, size, notes)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]
     return rows[:count]
 
 
 def open_source(
-    tokenizer: Any, books: Sequence[Path], profile: Profile, split: Split, pieced: float = 0.0, seed: int = 0
+    tokenizer: Any, books: Sequence[Path], profile: Profile, split: Split, subwords: float = 0.0, seed: int = 0
 ) -> Source:
-    """Loads the books and the words of `split`, for a tokenizer of transformers. `pieced`: the share of words made of its
-    pieces, drawn with `seed`."""
+    """Loads the books and the words of `split`, for a tokenizer of transformers. `subwords`: the share of words that are
+    made of its subwords, drawn with `seed`."""
     raw, words = tokenizer.backend_tokenizer, shipped_words(split)
-    if pieced:
-        words = pieced_words(raw, words, pieced, generator(seed, "pieced", 0))
+    if subwords:  # "pieced" names the random stream that the embedded model was trained with
+        words = subword_words(raw, words, subwords, generator(seed, "pieced", 0))
     materials = Materials(tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books), words=words)
     return Source(materials, profile, raw, ChatFormat(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id or 0)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from memagent.scoring import SCORERS
 
 
 class Part(BaseModel):
-    """A table of a configuration: unknown fields are errors, and nothing changes once it is read."""
+    """A table of a configuration. Unknown fields are errors, and nothing changes once it is read.
+
+    `renamed` maps former names of fields to the present ones; a former name is an error that says the present one.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    renamed: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_new_field(cls, values: Any) -> Any:
+        for old, new in cls.renamed.items():
+            if isinstance(values, Mapping) and old in values:
+                raise ValueError(f"`{old}` is now named `{new}`")
+        return values
 
 
 def _scorer(value: str) -> str:
@@ -22,13 +34,17 @@ def _scorer(value: str) -> str:
     return value
 
 
+def _points(value: Any) -> Any:
+    return [(0.0, value)] if isinstance(value, int | float) else value
+
+
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Range: TypeAlias = tuple[Count, Count]  # inclusive
 Scorer = Annotated[str, AfterValidator(_scorer)]
-# Piecewise linear over the progress of a run: [[progress, weight], …].
-Weight = Annotated[list[tuple[Share, Annotated[float, Field(ge=0)]]], Field(min_length=1)]
+# A number, or piecewise linear over the progress of a run: [[progress, weight], …].
+Weight = Annotated[list[tuple[Share, Annotated[float, Field(ge=0)]]], Field(min_length=1), BeforeValidator(_points)]
 
 
 def weight_at(points: Sequence[tuple[float, float]], progress: float) -> float:

@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -38,20 +38,22 @@ What: TypeAlias = Literal["wait", "find", "keep", "answer", "lost"]
 class TaskRecipe(Part):
     """How to draw a sample of a task. Ranges are inclusive.
 
-    task     name in the catalogue; `options` are its options, where a list means "one of these, at random"
-    tokens   length of the document
-    chunk    tokens of a chunk
-    quiet    share of the turns in which nothing changes that are trained on
-    mistaken share of the readings that begin with a false value in the memory, which stands until the true one is read;
-             only where a line has one value, and a new statement takes the place of an older one
-    answer   share of batches that hold answers only, to documents of the shortest length; the others hold updates only
+    task          name in the catalogue; `options` are its options, where a list means "one of these, at random"
+    tokens        length of the document
+    chunk         tokens of a chunk
+    quiet         share of the turns in which nothing changes that are trained on
+    false_values  share of the readings that begin with a false value in the memory, which stands until the true one is
+                  read; only where a line has one value, and a new statement takes the place of an older one
+    answer        share of batches that hold answers only, to documents of the shortest length; the others hold updates
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"mistaken": "false_values"}
 
     task: str
     tokens: Range
     chunk: Range
     quiet: Share = 1.0
-    mistaken: Share = 0.0
+    false_values: Share = 0.0
     answer: Share = 0.05
     options: dict[str, Any] = Field(default={})
 
@@ -82,7 +84,7 @@ def draw_sample(rng: random.Random, name: str, options: Mapping[str, Any], mater
                 raise
 
 
-def mistaken_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
+def false_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
     """The notes of a reader who has noted a false value, of the form of the true one, before the document begins.
 
     Where notes collect values, and in chains of facts, nothing false is noted: no statement would take its place.

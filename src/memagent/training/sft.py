@@ -43,7 +43,7 @@ class Trainer:
         plan = config.schedule
         self.policy = Policy(start, config.policy)
         profile, tokenizer = load_profile(config.profile), self.policy.tokenizer
-        self.source = open_source(tokenizer, config.books, profile, "train", config.pieced, config.seed)
+        self.source = open_source(tokenizer, config.books, profile, "train", config.subword_words, config.seed)
         self.held_out = open_source(tokenizer, config.validation_books, profile, "eval")
         self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
         self.average = Average(self.policy.parameters(), plan.average)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from memagent.core.prompts import Profile
 from memagent.tasks.haystack import Haystack, sentence_borders
@@ -28,17 +28,18 @@ Statement: TypeAlias = tuple[str, str, str]  # sentence, key, value
 class Recipe(Part):
     """How to draw one exercise. Ranges are inclusive; shares are probabilities.
 
-    tokens       length of the whole row, about
-    asked        number of keys in the question
-    stated       share of asked keys that the chunk states; `quiet` is the share of chunks that state none of them
-    fresh        share of exercises with the first, empty memory
-    kept         share of asked keys that have a value in the memory otherwise
-    distractors  number of facts about other keys in the chunk; `related` is the share that resembles an asked key
-    near         share of chunks for which a word of an asked key is looked up, and the book's text taken from around it;
-                 any other text where the book has no such letters
-    answer       share of exercises that ask for the answer and show no chunk
-    echo         share of rows that are random tokens to be repeated: copying, and nothing else
+    tokens           length of the whole row, about
+    asked            number of keys in the question
+    stated           share of asked keys that the chunk states; `quiet` is the share of chunks that state none of them
+    fresh            share of exercises with the first, empty memory
+    kept             share of asked keys that have a value in the memory otherwise
+    distractors      number of facts about other keys in the chunk; `related` is the share that resembles an asked key
+    partial_matches  share of chunks whose book text holds one word of an asked key, where the book has that word
+    answer           share of exercises that ask for the answer and show no chunk
+    echo             share of rows that are random tokens to be repeated: copying, and nothing else
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"near": "partial_matches"}
 
     tokens: Range
     asked: Range = (1, 8)
@@ -48,7 +49,7 @@ class Recipe(Part):
     kept: Share = 0.4
     distractors: Range = (0, 3)
     related: Share = 0.3
-    near: Share = 0.0
+    partial_matches: Share = 0.0
     answer: Share = 0.0
     echo: Share = 0.0
 
@@ -131,9 +132,10 @@ def rewrap(rng: random.Random, text: str) -> str:
     return "".join(lines)
 
 
-def near_word(rng: random.Random, recipe: Recipe, keys: Sequence[str]) -> str:
+def partial_match(rng: random.Random, recipe: Recipe, keys: Sequence[str]) -> str:
     """A word of one of the keys that the chunk's text is to hold, or ""."""
-    return rng.choice(re.split("[- ]", rng.choice(keys))) if recipe.near and rng.random() < recipe.near else ""
+    wanted = recipe.partial_matches and rng.random() < recipe.partial_matches  # a share of 0 draws nothing
+    return rng.choice(re.split("[- ]", rng.choice(keys))) if wanted else ""
 
 
 def plant_all(

@@ -19,7 +19,7 @@ from memagent.tasks.words import Words, split_of
 _LONGEST = 12  # letters of a word
 
 
-def pieced_words(tokenizer: Tokenizer, words: Words, share: float, rng: random.Random) -> Words:
+def subword_words(tokenizer: Tokenizer, words: Words, share: float, rng: random.Random) -> Words:
     """The words, and so many made-up ones that they are `share` (below 1) of each list. The pieces that can begin a word
     take turns in beginning one; none is a word that is kept for evaluation. Raises TrainingError."""
     texts = [tokenizer.decode([number]) for number in range(tokenizer.get_vocab_size())]
@@ -34,7 +34,7 @@ def pieced_words(tokenizer: Tokenizer, words: Words, share: float, rng: random.R
         if len(made) < count:
             raise TrainingError(
                 f"the tokenizer has {len(heads)} pieces of letters that begin a word and {len(tails)} that go on with one:"
-                " too few to make words of (`pieced`)"
+                " too few to make words of (`subword_words`)"
             )
         return (*listed, *made)
 

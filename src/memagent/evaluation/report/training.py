@@ -24,6 +24,7 @@ KEPT = "kept / groups"
 RATE = "tokens/s"
 _MEAN = "mean"  # the part of a validation that stands for all of it
 _COUNTS = frozenset({"n"})  # how many samples were read is no result
+_FORMER = {"silent": "no_signal"}  # names in the metrics of older runs
 _NOT_FINITE = frozenset({"nan", "inf", "-inf"})  # JSON has no such numbers: a trainer writes strings
 
 Series: TypeAlias = tuple[tuple[int, float], ...]
@@ -163,7 +164,7 @@ class _Collector:
         if train:
             train = {**train, **{name: line[name] for name in ("tokens", "lr") if name in line}}
         for key, value in train.items():
-            name, _, part = key.partition("/")
+            name, _, part = _FORMER.get(key, key).partition("/")
             for inner, number in value.items() if isinstance(value, dict) else [(part, value)]:
                 self._put(step, Metric("train", name, inner), number)
         groups, kept = _number(train.get("groups")), _number(train.get("kept"))
