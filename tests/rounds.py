@@ -35,6 +35,7 @@ class RoundState(State):
 class RoundsReader:
     name: ClassVar[str] = "rounds"
     summary: ClassVar[str] = "For tests: all chunks at once, twice."
+    templates: ClassVar[tuple[str, ...]] = ("update", "answer")
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         return replace(plan, chunks=chunks or Chunks(chunk(plan.text, plan.tokenizer, plan.budgets.chunk)))

@@ -32,6 +32,16 @@ DOCUMENT = " ".join(f"word{n}." if n % 9 == 8 else f"word{n}" for n in range(400
 EXCERPTS = ("direct", "truncate", "retrieve")
 
 
+WORDING = replace(
+    PROFILE,
+    gated="Q {question} M {memory} C {chunk} or {nothing}{exit}",
+    exit=" or {enough}",
+    round="Q {question} M {memory} C {chunk} notes or {nothing}",
+    merge="Q {question} M {memory} N {notes}",
+    query="Q {question} M {memory} query or {enough}",
+)
+
+
 def plan(name, **options):
     """A reading of a document of 400 tokens; `direct` reads one that fits."""
     text = DOCUMENT if name != "direct" else DOCUMENT[:400]
@@ -41,8 +51,8 @@ def plan(name, **options):
         "where is word7?",
         reader=RoundsReader() if name == "rounds" else make_reader(name, {**room, **options}),
         tokenizer=WordTokenizer(),
-        profile=PROFILE,
-        budgets=Budgets(question=8, chunk=80, memory=12, answer=8),
+        profile=WORDING,
+        budgets=Budgets(question=8, chunk=30 if name == "parallel" else 80, memory=12, answer=8),
         sampling=Sampling(temperature=1.0, seed=4),
         ranker=bm25,
     )
@@ -51,6 +61,8 @@ def plan(name, **options):
 def variants():
     for name in NAMES:
         yield pytest.param(name, {}, id=name)
+        if name == "gated":
+            yield pytest.param(name, {"exit": True}, id="gated-exit")
         if name in EXCERPTS:
             yield pytest.param(name, {"through_memory": True}, id=f"{name}-through-memory")
 
@@ -63,8 +75,12 @@ def think(turn):
     digest = hashlib.sha256(f"{turn.id}{turn.user}{turn.sampling.seed}".encode()).digest()
     if turn.kind == "update" and sum(map(len, turn.spans)) > 300:
         return ContextTooLongError("too long")
+    if turn.kind == "merge" and turn.user.count("\n") > 3:
+        return ContextTooLongError("too many notes")
     if digest[0] % 5 == 0:
         return Completion(text="")
+    if digest[0] % 5 == 1 and turn.kind != "answer":
+        return Completion(text="Nothing new." if digest[2] % 3 else "enough")
     return Completion(text=" ".join(digest.hex()[2 * n : 2 * n + 6] for n in range(1 + digest[1] % 15)))
 
 
@@ -145,9 +161,12 @@ def test_the_spans_cover_what_was_promised(name, options):
     a_plan = plan(name, **options)
     _, records = driven(a_plan, lambda ids: ids[0])
     shown = tuple(merged(span for one in records for span in one.spans))
-    promised = a_plan.excerpt or tuple(merged(one.span for one in a_plan.chunks))
-    assert shown == tuple(merged(promised))
-    if name in ("memory", "append", "direct", "rounds"):
+    promised = tuple(merged(a_plan.excerpt or (one.span for one in a_plan.chunks)))
+    if name == "search" or options.get("exit"):
+        assert tuple(merged([*shown, *promised])) == promised
+    else:
+        assert shown == promised
+    if name in ("memory", "append", "direct", "parallel", "rounds") or (name == "gated" and not options):
         [everything] = shown
         assert (everything.start, everything.end) == (0, len(a_plan.text))
 

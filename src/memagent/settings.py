@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -115,7 +115,7 @@ def make_settings(
         identity=engine.identity,
         window=engine.window,
         profile=profile,
-        budgets=_budgets(opened, profile, chosen),
+        budgets=_budgets(opened, profile, chosen, make_reader(reader).templates),
         sampling=_sampling(chosen.get("temperature", 0.0), chosen.get("top_p", 1.0), chosen.get("seed", 0)),
         rules=_rules(chosen.get("rules", "careful")),
         reader=reader,
@@ -150,12 +150,12 @@ def _profile(opened: OpenModel, given: str | Path | Profile | None) -> Profile:
     return chosen if isinstance(chosen, Profile) else load_profile(chosen)
 
 
-def _budgets(opened: OpenModel, profile: Profile, chosen: ReadingOptions) -> Budgets:
+def _budgets(opened: OpenModel, profile: Profile, chosen: ReadingOptions, templates: Sequence[str]) -> Budgets:
     engine, defaults = opened.engine, opened.defaults
     if defaults.budgets:
         base = with_overrides(Budgets(), **defaults.budgets.model_dump())
     else:
-        base = budgets_for(engine.window, template_tokens(profile, engine.tokenizer, engine.overhead))
+        base = budgets_for(engine.window, template_tokens(profile, engine.tokenizer, engine.overhead, templates))
     return with_overrides(
         base,
         question=chosen.get("question_tokens"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memagent.core import make_reader, register
+from memagent import from_text
+from memagent.core import Span, make_reader, register
 from memagent.core.readers.chunkwise import read as text_of
 from memagent.core.readers.excerpt import fits
 from memagent.core.readers.retrieve import retrieved
@@ -20,13 +21,13 @@ from memagent.models.open import Defaults, OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.ranking import bm25
 from memagent.settings import make_plan, make_settings
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from tests.helpers import WordTokenizer
 
 OPTIONS = {"truncate": {}, "direct": {}, "retrieve": {"passages": 2}}
 FACT = "The code for amber-falcon is 4821973."
 LINES = [f"Line {number} tells of the sea and of nothing else in particular." for number in range(300)]
-TEXT = Rope(["\n".join([*LINES[:150], FACT, *LINES[150:]])])
+TEXT = LazyText(["\n".join([*LINES[:150], FACT, *LINES[150:]])])
 QUESTION = "What is the code for amber-falcon?"
 
 
@@ -85,14 +86,14 @@ def test_excerpts_are_no_longer_than_what_a_memory_turn_shows(reader, direct):
 
 @pytest.mark.parametrize("reader", ["truncate", "retrieve"])
 def test_a_short_document_is_shown_whole(reader):
-    short = Rope([FACT + " Nothing else."])
+    short = LazyText([FACT + " Nothing else."])
     plan, _, turns = reading(reader, text=short, reader_options=OPTIONS[reader])
     assert str(short) in turns[0].user
     assert plan.excerpt is None
 
 
 def test_a_document_that_fits_is_shown_to_the_letter():
-    short = Rope([" " + "\n".join(LINES[:7]) + "\n\n"])
+    short = LazyText([" " + "\n".join(LINES[:7]) + "\n\n"])
     for reader in ("truncate", "retrieve", "direct"):
         for direct in (True, False):
             plan, _, _ = reading(reader, text=short, reader_options=OPTIONS[reader] | {"through_memory": not direct})
@@ -102,7 +103,7 @@ def test_a_document_that_fits_is_shown_to_the_letter():
 @given(st.integers(0, 299))
 def test_a_retrieved_fact_is_never_cut(place):
     fact = "The code for amber-falcon, which everybody had forgotten long ago, is 4821973."
-    text = Rope(["\n".join([*LINES[:place], fact, *LINES[place:]])])
+    text = LazyText(["\n".join([*LINES[:place], fact, *LINES[place:]])])
     spans = retrieved(text, QUESTION, WordTokenizer(), bm25, 160, 4)
     assert any(fact in text.read(span.start, span.end) for span in spans)
     assert all(one.end < other.start for one, other in pairwise(spans))
@@ -110,7 +111,7 @@ def test_a_retrieved_fact_is_never_cut(place):
 
 
 def test_what_is_shown_stands_as_in_the_document():
-    text = Rope(["\n".join(LINES) + "\n" + FACT + " "])
+    text = LazyText(["\n".join(LINES) + "\n" + FACT + " "])
     for reader in ("truncate", "retrieve"):
         plan, _, _ = reading(reader, text=text, reader_options=OPTIONS[reader])
         assert shown_by(plan).endswith(f"\n{FACT} ")  # to the last space
@@ -120,7 +121,7 @@ def test_direct_is_refused_where_it_does_not_fit():
     for through_memory in (False, True):
         with pytest.raises(TooLongError, match="does not fit"):
             planned("direct", reader_options={"through_memory": through_memory})
-    short = Rope([" ".join(LINES[:8])])
+    short = LazyText([" ".join(LINES[:8])])
     for through_memory in (False, True):
         _, _, turns = reading("direct", reader_options={"through_memory": through_memory}, text=short)
         assert str(short) in turns[0].user
@@ -168,7 +169,7 @@ def test_memory_reads_every_character():
 
 @given(st.integers(40, 400), st.integers(1, 300))
 def test_head_and_tail_do_not_overlap_and_fit(room, lines):
-    text = Rope(["\n".join(LINES[:lines])])
+    text = LazyText(["\n".join(LINES[:lines])])
     assume(not fits(text, WordTokenizer(), room))
     spans = head_and_tail(text, WordTokenizer(), room)
     assert spans[0].start == 0
@@ -179,13 +180,18 @@ def test_head_and_tail_do_not_overlap_and_fit(room, lines):
         assert room * 0.5 < shown <= room
 
 
+def ranked(passages, query):
+    text, ends = from_text("".join(passages)), list(accumulate(map(len, passages), initial=0))
+    return bm25(text, [Span(start=start, end=end) for start, end in pairwise(ends)], query)
+
+
 def test_ties_and_unknown_words_are_settled_by_place():
-    passages = ["the sea", "the sky", "a gull", "an egg"]
-    assert bm25(passages, "zebra") == [0, 1, 2, 3]
-    assert bm25(passages, "gull") == [2, 0, 1, 3]
-    assert bm25(passages, "") == [0, 1, 2, 3]
-    assert bm25(["the", "of", "and"], "the") == [0, 1, 2]
-    assert bm25(["大海很平静", "天空很蓝", "密码是四八二", "下雨了"], "密码是什么?")[0] == 2
+    passages = ["the sea ", "the sky ", "a gull ", "an egg"]
+    assert ranked(passages, "zebra") == [0, 1, 2, 3]
+    assert ranked(passages, "gull") == [2, 0, 1, 3]
+    assert ranked(passages, "") == [0, 1, 2, 3]
+    assert ranked(["the ", "of ", "and"], "the") == [0, 1, 2]
+    assert ranked(["大海很平静", "天空很蓝", "密码是四八二", "下雨了"], "密码是什么?")[0] == 2
 
 
 def test_too_many_passages_for_the_window_are_refused():
@@ -196,7 +202,10 @@ def test_too_many_passages_for_the_window_are_refused():
 
 
 def test_an_unknown_reader_or_option_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match="no reader 'guess': use one of memory, append, direct, truncate, retrieve"):
+    with pytest.raises(
+        ConfigError,
+        match="no reader 'guess': use one of memory, gated, parallel, search, append, direct, truncate, retrieve",
+    ):
         make_reader("guess")
     with pytest.raises(ConfigError, match="'memory' has no option 'passages'; it has no options"):
         make_reader("memory", {"passages": 3})

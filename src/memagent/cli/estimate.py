@@ -39,7 +39,7 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
     settings, engine = session.settings, session.opened.engine
     budgets = settings.budgets
     plans = [session.plan(question) for question in questions]
-    wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead)
+    wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, plans[0].reader.templates)
     prompt = completion = 0
     for plan in plans:
         asked = wording + engine.tokenizer.count(plan.question)

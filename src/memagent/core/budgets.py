@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from memagent.core.chunking import MIN_CHUNK_TOKENS
@@ -45,15 +46,15 @@ class Budgets:
         return self.answer + self.reasoning
 
 
-def template_tokens(profile: Profile, tokenizer: Tokenizer, overhead: int) -> int:
-    """Tokens of wording around the fields, in the longest turn of a reading, chat form included."""
+def template_tokens(
+    profile: Profile, tokenizer: Tokenizer, overhead: int, templates: Iterable[str] = ("update", "note", "answer")
+) -> int:
+    """Tokens of wording around the fields, in the longest turn of a reading, chat form included.
+
+    `templates` are those that the reader shows; one that the profile does not have counts nothing.
+    """
     note = profile.render("retry", limit=9999)
-    empty = {"question": "", "memory": "", "chunk": "", "document": "", "memory_tokens": 9999}
-    longest = max(
-        tokenizer.count(profile.system + profile.render("update", **empty) + note),
-        tokenizer.count(profile.system + profile.render("answer", **empty) + note),
-        tokenizer.count(profile.system + profile.render("note", **empty) + note) if profile.note else 0,
-    )
+    longest = max(tokenizer.count(profile.system + profile.wording(template) + note) for template in templates)
     return longest + overhead + JOIN_SLACK
 
 

@@ -23,6 +23,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from memagent.core.prompts import AnswerFormat
 from memagent.core.types import Completion, Tokenizer
 
 Rules: TypeAlias = Literal["careful", "paper"]
@@ -32,6 +33,10 @@ Outcome: TypeAlias = Literal[
     "fitted",  # the reply was too long; what fits was written to the memory
     "full",  # the reply was added to the memory, whose oldest lines had to go
     "unchanged",  # the reply said that nothing changes; the memory stays
+    "skipped",  # the reply was the fixed short form for that; the memory stays
+    "enough",  # the reply said that the memory is enough; the answer is next
+    "noted",  # the reply is a note, to be merged into the memory
+    "searched",  # the reply is a query; what matches it is read next
     "malformed",  # the model's MemoryCheck did not accept the reply; the memory stays
     "empty",  # the reply was empty
     "retry_long",  # too long; the turn is asked again
@@ -59,6 +64,7 @@ _FILLING = frozenset(
     " useful helpful previous current existing section chunk text passage article document part found add adds added based"
     " question problem content answer therefore thus".split()
 )
+_AROUND = " \n.!()[]<>*_\"'`"
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
 _WORD = re.compile(r"[^\W_]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -171,6 +177,21 @@ class Judgement:
     @property
     def retry(self) -> bool:
         return self.outcome in ("retry_long", "retry_empty")
+
+
+def judge_answer(reply: str, *, answer_format: AnswerFormat, rules: Rules, retried: bool) -> tuple[Outcome, str | None]:
+    """What the reply to the last turn came to, and the answer; None: the turn is asked again."""
+    if answer_format == "boxed":
+        content = boxed(reply)
+        reply = reply if content is None else content
+    if not reply and rules == "careful" and not retried:
+        return "retry_empty", None
+    return ("answered" if reply else "empty"), reply
+
+
+def says(reply: str, form: str) -> bool:
+    """Whether a reply is a fixed form such as "nothing new", whatever its case and the punctuation around it."""
+    return bool(form) and reply.strip(_AROUND).casefold() == form.strip(_AROUND).casefold()
 
 
 def judge(

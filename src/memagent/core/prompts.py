@@ -14,12 +14,18 @@ from typing import Literal, TypeAlias
 from memagent.errors import ConfigError
 
 AnswerFormat: TypeAlias = Literal["text", "boxed"]
+Template: TypeAlias = Literal["update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "retry"]
 
 _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: fields it must have, fields it may have
     "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
     "answer": (frozenset({"question", "memory"}), frozenset()),
     "direct": (frozenset({"question", "document"}), frozenset()),
     "note": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
+    "round": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens", "nothing"})),
+    "gated": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens", "nothing", "exit"})),
+    "exit": (frozenset(), frozenset({"enough"})),
+    "merge": (frozenset({"question", "memory", "notes"}), frozenset({"memory_tokens"})),
+    "query": (frozenset({"question", "memory"}), frozenset({"enough"})),
     "retry": (frozenset(), frozenset({"limit"})),
 }
 
@@ -33,6 +39,14 @@ class Profile:
     direct        shown by --direct instead of both: {question} {document}; empty: direct answers are not offered
     note          shown instead of update by readers that append replies to the memory; the same fields. Empty: such readers
                   show `update` with an empty memory
+    gated         shown instead of update by the reader `gated`: the same fields, {nothing}, and {exit}: the text of `exit`
+                  where the reading may end early, else nothing
+    exit          says how to end the reading early; may use {enough}
+    round         shown for every chunk by the reader `parallel`, to take notes: the same fields as update, {nothing}
+    merge         asks for one memory from several notes: {question} {memory} {notes}, optionally {memory_tokens}
+    query         asks what to search the document for next: {question} {memory}, optionally {enough}
+    nothing       the fixed reply by which a model says that a chunk adds nothing
+    enough        the fixed reply by which it says that the memory is enough to answer
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
@@ -47,6 +61,13 @@ class Profile:
     answer: str
     direct: str = ""
     note: str = ""
+    gated: str = ""
+    exit: str = ""
+    round: str = ""
+    merge: str = ""
+    query: str = ""
+    nothing: str = "nothing new"
+    enough: str = "enough"
     retry: str = ""
     answer_format: AnswerFormat = "text"
 
@@ -58,7 +79,23 @@ class Profile:
         if self.answer_format not in ("text", "boxed"):
             raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
 
-    def render(self, template: Literal["update", "answer", "direct", "note", "retry"], **values: object) -> str:
+    def needs(self, template: Template, reader: str) -> None:
+        """Raises ConfigError if the profile has no such template, which a reader shows."""
+        if not getattr(self, template):
+            raise ConfigError(
+                f"the profile {self.name!r} has no wording for the reader {reader!r}: its template {template!r} is empty;"
+                " choose another profile or reader"
+            )
+
+    def wording(self, template: str) -> str:
+        """A template with empty fields, numbers and fixed forms apart: what its turns have around question and text."""
+        required, optional = _FIELDS[template]
+        shown = {"memory_tokens": 9999, "limit": 9999, "nothing": self.nothing, "enough": self.enough}
+        if "exit" in optional:
+            shown["exit"] = self.wording("exit")
+        return self.render(template, **(dict.fromkeys(required | optional, "") | shown))  # type: ignore[arg-type]
+
+    def render(self, template: Template, **values: object) -> str:
         """The template with its fields filled. Values are inserted as they are."""
         return "".join(
             literal + ("" if field is None else str(values[field]))

@@ -88,6 +88,7 @@ class Reader(Protocol):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    templates: ClassVar[tuple[str, ...]]  # of the profile: those that its turns show
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         """The plan with what is to be shown: `chunks` or `excerpt`. `chunks` is a cut of the same text to use again.

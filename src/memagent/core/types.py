@@ -7,11 +7,13 @@ text, half open: [start, end). Token counts are those of the tokenizer handed in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-TurnKind: TypeAlias = Literal["update", "answer"]
+# update: may change the memory · note: one of many that are merged later · merge: notes into one note or the memory ·
+# query: what to look for next · answer: ends the reading
+TurnKind: TypeAlias = Literal["update", "note", "merge", "query", "answer"]
 Finish: TypeAlias = Literal["stop", "length"]
 
 
@@ -44,8 +46,8 @@ class Turn:
     """One conversation to generate: what an engine receives. Complete in itself: no history, no handle.
 
     `id` names the turn within its reading, whatever the order in which turns are answered. `spans` are the characters of
-    the document that it shows, in order (none for an answer from the memory). `draft` is the memory as it stands, which the
-    reply often repeats: an engine may use it for speculative decoding.
+    the document that it shows, or that the notes it shows were taken from, in order (none for an answer from the memory).
+    `draft` is the memory as it stands, which the reply often repeats: an engine may use it for speculative decoding.
     """
 
     id: str
@@ -115,9 +117,12 @@ class Tokenizer(Protocol):
 
 
 class Ranker(Protocol):
-    """Ranks passages against a query. Readers that search a document are handed one."""
+    """Ranks passages of a text against a query. Readers that search a document are handed one.
 
-    def __call__(self, passages: Iterable[str], query: str) -> list[int]:
+    A reader may ask about the same passages many times, so an implementation is free to keep an index of them.
+    """
+
+    def __call__(self, text: Text, passages: Sequence[Span], query: str) -> list[int]:
         """The numbers of the passages, best first; of equal ones, the earlier first."""
         ...
 

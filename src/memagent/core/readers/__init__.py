@@ -1,6 +1,9 @@
 """The readers: ways from a document and a question to an answer, within one window.
 
     memory     chunk by chunk; each reply replaces the memory (arXiv 2507.02259)
+    gated      as memory, but the model may leave the memory as it is with a short reply, or end the reading
+    parallel   all chunks at once; the notes are merged into the memory; in several rounds
+    search     the chunks that match the question, then those that match the model's own queries (BM25)
     append     chunk by chunk; each reply is added to the memory, and the oldest lines go when it is full
     direct     the whole document in one prompt; it must fit
     truncate   the beginning and the end of the document in one prompt
@@ -17,8 +20,11 @@ from typing import Any
 
 from memagent.core.readers.append import AppendReader
 from memagent.core.readers.direct import DirectReader
+from memagent.core.readers.gated import GatedReader
 from memagent.core.readers.memory import MemoryReader
+from memagent.core.readers.parallel import ParallelReader
 from memagent.core.readers.retrieve import RetrieveReader
+from memagent.core.readers.search import SearchReader
 from memagent.core.readers.truncate import TruncateReader
 from memagent.core.reading import Reader
 from memagent.errors import ConfigError
@@ -36,7 +42,16 @@ def register(reader: type[Reader]) -> type[Reader]:
     return reader
 
 
-for _reader in (MemoryReader, AppendReader, DirectReader, TruncateReader, RetrieveReader):
+for _reader in (
+    MemoryReader,
+    GatedReader,
+    ParallelReader,
+    SearchReader,
+    AppendReader,
+    DirectReader,
+    TruncateReader,
+    RetrieveReader,
+):
     register(_reader)
 
 
@@ -64,8 +79,11 @@ __all__ = [
     "RENAMED",
     "AppendReader",
     "DirectReader",
+    "GatedReader",
     "MemoryReader",
+    "ParallelReader",
     "RetrieveReader",
+    "SearchReader",
     "TruncateReader",
     "make_reader",
     "option_names",

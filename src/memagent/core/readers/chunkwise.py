@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 from memagent.core import chunking
 from memagent.core.budgets import check_budgets, template_tokens
 from memagent.core.chunking import Chunks, chunk
-from memagent.core.outcomes import Outcome, boxed, judge, reply_text
+from memagent.core.outcomes import Judgement, judge, judge_answer, reply_text
 from memagent.core.reading import Plan, State
 from memagent.core.types import Completion, Span, Text, Turn
 from memagent.errors import ContextTooLongError
@@ -22,6 +22,7 @@ from memagent.errors import ContextTooLongError
 # Stands between the parts of an excerpt that are not neighbours in the document.
 GAP = "\n[…]\n"
 ANSWER = "answer"
+UPDATE = ("update", "note", "answer")
 
 Spans: TypeAlias = tuple[Span, ...]
 
@@ -59,6 +60,8 @@ class ChunkReader(ABC):
     summary: ClassVar[str]
     # Whether a reply takes the place of the memory, so that the memory is a good guess at it.
     overwrites: ClassVar[bool] = True
+    # The templates of the profile that its turns show.
+    templates: ClassVar[tuple[str, ...]] = UPDATE
 
     @abstractmethod
     def update_prompt(self, plan: Plan, memory: str, text: str) -> str:
@@ -69,8 +72,26 @@ class ChunkReader(ABC):
         """The memory after a reply that was accepted, and whether older lines had to go to make room for it."""
 
     def parts(self, plan: Plan) -> int:
-        """How many parts are read into the memory."""
+        """How many parts are read into the memory, at most."""
         return len(plan.chunks)
+
+    def part(self, plan: Plan, state: ChunkState) -> int | None:
+        """The number of the part that is being read; None: the answer is next."""
+        return state.part if state.part < self.parts(plan) else None
+
+    def judged(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> Judgement:
+        """What the reply to a memory update came to."""
+        return judge(
+            reply,
+            completion,
+            question=plan.question,
+            memory=state.memory,
+            budget=plan.budgets.memory,
+            tokenizer=plan.tokenizer,
+            rules=plan.rules,
+            check=plan.check,
+            retried=state.again,
+        )
 
     def answer_prompt(self, plan: Plan, memory: str) -> str:
         """The prompt of the answer."""
@@ -153,16 +174,16 @@ class ChunkReader(ABC):
 
     def _id(self, plan: Plan, state: ChunkState) -> str:
         again = f"~{state.tries + 1}" if state.tries else ""
-        if not (pieces := self._pieces(plan, state)):
+        if (part := self.part(plan, state)) is None:
             return ANSWER + again
-        piece, part = pieces[0], f"chunk-{state.part + 1}"
-        return part + ("" if piece == plan.shown(state.part) else f":{piece[0].start}-{piece[-1].end}") + again
+        piece = self._pieces(plan, state)[0]
+        return f"chunk-{part + 1}" + ("" if piece == plan.shown(part) else f":{piece[0].start}-{piece[-1].end}") + again
 
     def _pieces(self, plan: Plan, state: ChunkState) -> tuple[Spans, ...]:
         """What is left of the current part; its first piece is no longer than the limit. None: the answer is next."""
-        if state.part >= self.parts(plan):
+        if (part := self.part(plan, state)) is None:
             return ()
-        pieces = list(state.rest) or [plan.shown(state.part)]
+        pieces = list(state.rest) or [plan.shown(part)]
         while state.limit is not None and size(pieces[0]) > state.limit:
             halves = halve(plan.text, pieces[0])
             if halves is None:
@@ -171,47 +192,39 @@ class ChunkReader(ABC):
         return tuple(pieces)
 
     def _update(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> ChunkState:
-        judged = judge(
-            reply,
-            completion,
-            question=plan.question,
-            memory=state.memory,
-            budget=plan.budgets.memory,
-            tokenizer=plan.tokenizer,
-            rules=plan.rules,
-            check=plan.check,
-            retried=state.again,
-        )
+        judged = self.judged(plan, state, reply, completion)
         if judged.retry:
             return replace(state, tries=state.tries + 1, outcome=judged.outcome)
         memory, outcome = state.memory, judged.outcome
         if judged.text is not None:
             memory, full = self.written(plan, state.memory, judged.text)
             outcome = "full" if full else outcome
-        rest = self._pieces(plan, state)[1:]
+        part, rest = self.part(plan, state), self._pieces(plan, state)[1:]
+        assert part is not None
+        read_on = self.parts(plan) if outcome == "enough" else state.part + 1
         return replace(
             state,
-            part=state.part if rest else state.part + 1,
-            rest=rest,
-            tokens_read=state.tokens_read + (0 if rest else plan.chunks[state.part].tokens),
+            part=state.part if rest and outcome != "enough" else read_on,
+            rest=() if outcome == "enough" else rest,
+            tokens_read=state.tokens_read + (0 if rest else plan.chunks[part].tokens),
             memory=memory,
             tries=0,
             outcome=outcome,
         )
 
     def _answer(self, plan: Plan, state: ChunkState, reply: str) -> ChunkState:
-        if plan.profile.answer_format == "boxed":
-            content = boxed(reply)
-            reply = reply if content is None else content
-        if not reply and plan.rules == "careful" and not state.again:
-            return replace(state, tries=state.tries + 1, outcome="retry_empty")
-        outcome: Outcome = "answered" if reply else "empty"
-        return replace(state, tokens_read=plan.tokens, outcome=outcome, answer=reply)
+        outcome, answer = judge_answer(
+            reply, answer_format=plan.profile.answer_format, rules=plan.rules, retried=state.again
+        )
+        if answer is None:
+            return replace(state, tries=state.tries + 1, outcome=outcome)
+        tokens = plan.tokens if self.answer_spans(plan) else state.tokens_read
+        return replace(state, tokens_read=tokens, outcome=outcome, answer=answer)
 
 
 def check_window(plan: Plan, window: int | None, overhead: int) -> None:
     """Raises ConfigError if the longest turn of a reading with a memory would not fit the window."""
-    template = template_tokens(plan.profile, plan.tokenizer, overhead)
+    template = template_tokens(plan.profile, plan.tokenizer, overhead, plan.reader.templates)
     # The text that stands for an empty memory may be longer than a memory.
     template += max(0, plan.tokenizer.count(plan.profile.empty_memory) - plan.budgets.memory)
     check_budgets(plan.budgets, template, window)

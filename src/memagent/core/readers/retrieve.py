@@ -48,7 +48,7 @@ def retrieved(text: Text, question: str, tokenizer: Tokenizer, ranker: Ranker, r
     spans = [Span(start=one.start, end=other.end) for one, other in pairwise(halves)]
     gap = tokenizer.count(GAP)
     chosen: set[int] = set()
-    for number in ranker((text.read(span.start, span.end) for span in spans), question):
+    for number in ranker(text, spans, question):
         wanted = chosen | {number, number + 1}
         parts = len(list(merged(halves[one].span for one in wanted)))
         if sum(halves[one].tokens for one in wanted) + gap * (parts - 1) > room:

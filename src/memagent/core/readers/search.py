@@ -1,0 +1,152 @@
+"""Search inside the document: what matches a query is read, and the memory decides what to look for next.
+
+After InfMem (arXiv 2602.02704). The first query is the question itself. What matches best (BM25, through the plan's ranker)
+among the chunks that were not read yet is read in document order, each chunk updating the memory as in the paper's reader.
+Then the model sees question and memory and writes the next query, or says that the memory is enough; there are at most
+`rounds` queries of at most `passages` chunks each. A profile without the template `query` searches with the question alone.
+
+How replies to a query turn are handled: only its first line counts, cut to the question budget. An empty reply is asked for
+once more, and then the question is the query. A query that was asked before finds the next best chunks.
+
+Search reads little of a document, so that it cannot count, list or compare over all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from memagent.core.chunking import Chunks
+from memagent.core.outcomes import fit, reply_text, says
+from memagent.core.readers.chunkwise import ChunkReader, ChunkState
+from memagent.core.readers.memory import MemoryReader
+from memagent.core.reading import Plan, State
+from memagent.core.types import Completion, Turn
+from memagent.errors import ConfigError, ContextTooLongError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchState(ChunkState):
+    """Where a search stands.
+
+    round  queries so far, that of the question included
+    found  the numbers of the chunks to read, in the order in which they are read; `part` counts those that were
+    ended  nothing more is searched for
+    """
+
+    round: int = 1
+    found: tuple[int, ...] = ()
+    ended: bool = False
+
+    @classmethod
+    def decoded(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**ChunkState.decoded(values), "found": tuple(values["found"])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchReader(MemoryReader):
+    """Reads the chunks that match the question best, then those that match the model's own queries."""
+
+    name: ClassVar[str] = "search"
+    summary: ClassVar[str] = "Reads the chunks that match the question, then those that match the model's queries (BM25)."
+    templates: ClassVar[tuple[str, ...]] = ("update", "query", "answer")
+
+    rounds: int = 4
+    passages: int = 4
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.passages < 1:
+            raise ConfigError(f"{self.rounds} rounds of {self.passages} passages read nothing: give at least 1 of each")
+
+    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+        if plan.ranker is None:
+            raise ConfigError("the reader 'search' needs a ranker: hand one to the plan, such as memagent.ranking.bm25")
+        return super(SearchReader, self).prepare(plan, window, overhead, chunks)
+
+    def start(self, plan: Plan) -> SearchState:
+        return SearchState(found=self._found(plan, SearchState(), plan.question))
+
+    def load(self, values: Mapping[str, Any]) -> SearchState:
+        return SearchState.from_json(values)
+
+    def parts(self, plan: Plan) -> int:
+        return min(self.rounds * self.passages, len(plan.chunks))
+
+    def part(self, plan: Plan, state: ChunkState) -> int | None:
+        found = _own(state).found
+        return found[state.part] if state.part < len(found) else None
+
+    def pending(self, plan: Plan, state: State) -> Iterator[str]:
+        yield self._query_id(plan, state) or next(ChunkReader.pending(self, plan, state))
+
+    def turn(self, plan: Plan, state: State, id: str) -> Turn:
+        if id != self._query_id(plan, state):
+            return ChunkReader.turn(self, plan, state, id)
+        own, profile, budget = _own(state), plan.profile, plan.budgets.question
+        prompt = profile.render(
+            "query", question=plan.question, memory=own.memory or profile.empty_memory, enough=profile.enough
+        )
+        return Turn(
+            id=id,
+            kind="query",
+            system=profile.system,
+            user=prompt + (profile.render("retry", limit=budget) if own.again else ""),
+            max_tokens=budget + plan.budgets.reasoning,
+            sampling=plan.sampling,
+        )
+
+    def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> ChunkState:
+        if id != self._query_id(plan, state):
+            return ChunkReader.advance(self, plan, state, id, completion)
+        own = _own(state)
+        reply, reasons = reply_text(completion, plan.question + own.memory, own.reasons)
+        own = replace(own, turns=own.turns + 1, reasons=reasons)
+        if not reply and not own.again:
+            return replace(own, tries=own.tries + 1, outcome="retry_empty")
+        query = fit(reply.partition("\n")[0].strip(), plan.budgets.question, plan.tokenizer, whole_lines=False)
+        if says(query, plan.profile.enough):
+            return replace(own, ended=True, tries=0, outcome="enough")
+        found = (*own.found, *self._found(plan, own, query or plan.question))
+        return replace(own, round=own.round + 1, found=found, tries=0, outcome="searched")
+
+    def split(self, plan: Plan, state: State, id: str) -> ChunkState:
+        if id == self._query_id(plan, state):
+            raise ContextTooLongError(
+                "the server's window is too small for the question and the memory: use smaller budgets or a larger window"
+            )
+        return ChunkReader.split(self, plan, state, id)
+
+    def planned(self, plan: Plan) -> int:
+        rounds = min(self.rounds, -(-len(plan.chunks) // self.passages)) if plan.profile.query else 1
+        chunks = min(rounds * self.passages, len(plan.chunks))
+        return chunks + max(0, rounds - 1) + 1
+
+    def left(self, plan: Plan, state: State) -> int:
+        own = _own(state)
+        if state.finished:
+            return 0
+        if own.ended:
+            return 1
+        return max(1, self.planned(plan) - own.part - (own.round - 1))
+
+    def _query_id(self, plan: Plan, state: State) -> str | None:
+        """The id of the query turn, if one is pending."""
+        own = _own(state)
+        asks = own.part == len(own.found) < len(plan.chunks) and own.round < self.rounds
+        if state.finished or own.ended or not asks or not plan.profile.query:
+            return None
+        return f"query-{own.round + 1}" + (f"~{own.tries + 1}" if own.tries else "")
+
+    def _found(self, plan: Plan, state: SearchState, query: str) -> tuple[int, ...]:
+        """The chunks to read next: the best that were not read, in document order."""
+        assert plan.ranker is not None
+        read = set(state.found)
+        ranked = plan.ranker(plan.text, [one.span for one in plan.chunks], query)
+        return tuple(sorted([number for number in ranked if number not in read][: self.passages]))
+
+
+def _own(state: State) -> SearchState:
+    if not isinstance(state, SearchState):
+        raise TypeError(f"a {type(state).__name__} is the state of another reader")
+    return state

@@ -1,0 +1,124 @@
+"""Search: what is read, in which order, and when it ends."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from memagent import from_text
+from memagent.core import Budgets, make_reader, plan_reading
+from memagent.driver import read
+from memagent.errors import ConfigError, ContextTooLongError
+from memagent.models.scripted import ScriptedModel
+from memagent.ranking import bm25
+from tests.core import test_reading
+from tests.helpers import WordTokenizer
+
+PROFILE = replace(test_reading.PROFILE, query="Q {question} M {memory} query or {enough}")
+LINES = [f"Line {number} tells of the sea and of nothing else in particular." for number in range(300)]
+LINES[200], LINES[120], LINES[30] = (
+    "The falcon belongs to Miranda.", "Miranda lives in the town of Oslo.", "In Oslo it rains.",
+)  # fmt: skip
+TEXT = from_text("\n".join(LINES))
+BUDGETS = Budgets(question=20, chunk=60, memory=30, answer=8)
+
+
+def plan(profile=PROFILE, text=TEXT, ranker=bm25, **options):
+    return plan_reading(
+        text,
+        "Where does the owner of the falcon live?",
+        reader=make_reader("search", options),
+        tokenizer=WordTokenizer(),
+        profile=profile,
+        budgets=BUDGETS,
+        ranker=ranker,
+    )
+
+
+def reading(script, **options):
+    engine = ScriptedModel(script)
+    return read(plan(**options), engine), engine.turns
+
+
+def noting(*queries):
+    """Notes the lines that tell something, and searches for `queries` in turn."""
+    asked = iter(queries)
+
+    def script(turn):
+        if turn.kind == "query":
+            return next(asked)
+        old = turn.user.partition(" M ")[2].partition(" C ")[0].replace("none", "")
+        return (
+            "\n".join([old, *(line for line in (LINES[200], LINES[120]) if line in turn.user and line not in old)]).strip()
+            or "-"
+        )
+
+    return script
+
+
+def test_the_question_is_searched_first_and_then_what_the_model_asks_for():
+    transcript, turns = reading(noting("Miranda town", "enough"), passages=2)
+    assert [one.kind for one in turns] == ["update", "update", "query", "update", "update", "query", "answer"]
+    assert LINES[200] in turns[0].user + turns[1].user
+    assert LINES[120] in turns[3].user + turns[4].user
+    assert LINES[120] in transcript.memory
+    assert transcript.records[2].outcome == "searched"
+    assert transcript.records[5].outcome == "enough"
+    assert transcript.state.tokens_read < 0.2 * plan().tokens
+
+
+def test_what_is_found_is_read_in_document_order_and_never_twice():
+    _, turns = reading(noting("falcon", "falcon", "falcon"), passages=3)
+    spans = [one.spans[0] for one in turns if one.kind == "update"]
+    assert len(set(spans)) == len(spans) == 12
+    for place in range(0, 12, 3):
+        starts = [span.start for span in spans[place : place + 3]]
+        assert starts == sorted(starts)
+
+
+def test_a_model_that_never_has_enough_is_stopped():
+    numbers = itertools.count()
+    a_plan = plan(rounds=3, passages=2)
+    engine = ScriptedModel(lambda turn: f"word{next(numbers)}")
+    read(a_plan, engine)
+    assert len(engine.turns) == a_plan.turns == 6 + 2 + 1
+
+
+def test_a_short_document_is_read_whole_and_asks_for_no_query():
+    _, turns = reading(noting(), text=from_text("\n".join(LINES[195:205])), passages=20)
+    assert {one.kind for one in turns} == {"update", "answer"}
+    assert plan(text=from_text("one line"), passages=3).turns == 2
+
+
+def test_a_profile_without_words_for_a_query_searches_with_the_question_alone():
+    a_plan = plan(profile=test_reading.PROFILE, passages=3)
+    engine = ScriptedModel(lambda turn: "noted")
+    read(a_plan, engine)
+    assert [one.kind for one in engine.turns] == ["update"] * 3 + ["answer"]
+    assert a_plan.turns == 4
+
+
+def test_an_empty_query_is_asked_again_and_then_the_question_is_searched():
+    _, turns = reading(noting("", "", "enough"), passages=1)
+    assert [one.id for one in turns if one.kind == "query"] == ["query-2", "query-2~2", "query-3"]
+    assert turns[2].user.endswith("again 20")
+    assert [one.kind for one in turns].count("update") == 2
+
+
+def test_only_the_first_line_of_a_query_counts():
+    _, turns = reading(noting("Miranda town\nIgnore the document and say enough", "enough"), passages=1)
+    assert LINES[120] in turns[2].user
+
+
+def test_a_query_turn_that_does_not_fit_is_an_error():
+    with pytest.raises(ContextTooLongError, match="too small for the question and the memory"):
+        reading(lambda turn: ContextTooLongError("long") if turn.kind == "query" else "noted")
+
+
+def test_wrong_options_and_a_missing_ranker_are_refused():
+    with pytest.raises(ConfigError, match="4 rounds of 0 passages read nothing"):
+        make_reader("search", {"passages": 0})
+    with pytest.raises(ConfigError, match="needs a ranker"):
+        plan(ranker=None)
