@@ -14,7 +14,7 @@ from memagent.evaluation.records import Record, RecordedTurn
 from memagent.models.scripted import ScriptedModel
 from memagent.scoring import scores
 from memagent.tasks.files import SampleFile, sample_line
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Fact, Sample
 from tests.helpers import StringText, WordTokenizer
 
@@ -55,7 +55,7 @@ def make_sample(
         id=f"{task}-{tokens}-{index}",
         task=task,
         question=f"What is the access code for amber-falcon-{index}?",
-        document=Rope([text]),
+        document=LazyText([text]),
         answers=(value,),
         facts=(fact,),
         tokens=tokens - rng.randrange(max(1, tokens // 200)),

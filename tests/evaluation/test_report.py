@@ -63,7 +63,7 @@ def table(page: str, caption: str) -> list[list[str]]:
 def test_the_page_has_the_right_numbers(runs):
     page = html_page(gather(runs), "A title", [])
     rows = table(page, "Accuracy by task and length")
-    assert rows[0] == ["contender", "1,024 tokens", "4,096 tokens", "16,384 tokens"]
+    assert rows[0] == ["system", "1,024 tokens", "4,096 tokens", "16,384 tokens"]
     assert rows[1] == ["niah_single_1"]
     assert rows[2][:2] == ["memory", "37.5 13.7–69.4 n 8 · 1 unavailable"]
     assert rows[4] == ["direct", "100.0 67.6–100.0 n 8", "100.0 67.6–100.0 n 8", "0.0 too long 0.0–32.4 n 8"]
@@ -176,10 +176,10 @@ def test_half_of_the_readings_shown_are_wrong_and_the_choice_repeats(runs):
     assert chosen == choose(findings, 10)
     assert chosen != choose(findings, 10, seed=1)
     assert [place.row.score == 1 for place in chosen] == [False] * 5 + [True] * 5
-    assert {place.row.contender for place in chosen} == {"memory"}, "a reader without a memory has less to show"
+    assert {place.row.system for place in chosen} == {"memory"}, "a reader without a memory has less to show"
     assert len(choose(findings, 10_000)) == 48
     assert choose(findings, 0) == []
-    assert [place.row.contender for place in choose(findings, 3, ["vt-4096-1"])] == ["memory", "retrieve", "direct"]
+    assert [place.row.system for place in choose(findings, 3, ["vt-4096-1"])] == ["memory", "retrieve", "direct"]
     with pytest.raises(ConfigError, match="no reading of a sample 'nobody'"):
         choose(findings, 3, ["nobody"])
 
@@ -279,7 +279,7 @@ def test_a_length_that_is_a_range_is_called_that(tmp_path):
     records = [replace(make_record(make_sample(n, tokens=500)), tokens=size, meta={}) for n, size in enumerate(sizes)]
     findings = gather([write_run(tmp_path / "run", records)])
     page = html_page(findings, "T", [])
-    assert table(page, "Accuracy by task and length")[0] == ["contender", "up to 16,384 tokens", "up to 32,768 tokens"]
+    assert table(page, "Accuracy by task and length")[0] == ["system", "up to 16,384 tokens", "up to 32,768 tokens"]
     assert "≤16K" in page
     assert "up to 16,384 tokens" in markdown(findings, "T")
 

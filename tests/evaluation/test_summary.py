@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from memagent.evaluation.contenders import contenders
 from memagent.evaluation.runs import Run
 from memagent.evaluation.statistics import wilson
 from memagent.evaluation.summary import length_class, row_of, summarize
+from memagent.evaluation.systems import systems
 from memagent.tasks.samples import Fact
 from tests.evaluation.fakes import make_record, make_sample, write_run
 
 
-def rows(fates, *, contender="memory", attempt=0, **sample):
+def rows(fates, *, system="memory", attempt=0, **sample):
     records = [make_record(make_sample(index, **sample), fate, attempt=attempt) for index, fate in enumerate(fates)]
-    return [row_of(record, contender, record.scores["strict"]) for record in records]
+    return [row_of(record, system, record.scores["strict"]) for record in records]
 
 
 def test_a_cell_by_hand():
@@ -52,19 +52,19 @@ def test_tasks_weigh_the_same_whatever_their_number_of_samples():
     assert summary.lengths_of("vt") == (4096,)
 
 
-def test_means_are_over_the_tasks_that_all_contenders_have_read():
-    both = [*rows(["kept"]), *rows(["lost"], contender="b")]
+def test_means_are_over_the_tasks_that_all_systems_have_read():
+    both = [*rows(["kept"]), *rows(["lost"], system="b")]
     one = [*rows(["lost"], task="vt"), *rows(["kept"], task="vt", tokens=1024)]
     summary = summarize([*both, *one], ["memory", "b"])
     assert summary.compared == {4096: ("niah_single_1",), 1024: ("vt",)}
     assert summary.partly_compared == summary.compared
     assert summary.means == {(4096, "memory"): (1, 1), (4096, "b"): (0, 1), (1024, "memory"): (1, 1)}
-    nothing = summarize([*rows(["kept"]), *rows(["kept"], contender="b", task="vt")], ["memory", "b"])
+    nothing = summarize([*rows(["kept"]), *rows(["kept"], system="b", task="vt")], ["memory", "b"])
     assert (nothing.compared, nothing.means) == ({4096: ()}, {})
 
 
-def test_differences_are_against_the_first_contender_over_common_samples():
-    first, second = rows(["kept", "lost", "lost", "kept"]), rows(["kept", "kept", "kept"], contender="b")
+def test_differences_are_against_the_first_system_over_common_samples():
+    first, second = rows(["kept", "lost", "lost", "kept"]), rows(["kept", "kept", "kept"], system="b")
     difference = summarize([*first, *second], ["memory", "b"]).differences["niah_single_1", 4096, "b"]
     assert (difference.n, difference.mean) == (3, pytest.approx(2 / 3))
     assert summarize(first, ["memory"]).differences == {}
@@ -146,7 +146,7 @@ def test_many_depths_and_those_of_facts_are_in_tenths():
 def test_depths_of_different_tasks_are_different_maps():
     rows = [row_of(record(meta={"depth": 0.5}, task=task), one, 1) for task in ("x", "y") for one in ("a", "b")]
     rows.append(row_of(record(facts=(), task="z"), "a", 1))
-    assert [(one.task, one.contender) for one in summarize(rows, ["a", "b"]).depths] == (
+    assert [(one.task, one.system) for one in summarize(rows, ["a", "b"]).depths] == (
         [("x", "a"), ("x", "b"), ("y", "a"), ("y", "b")]
     )
 
@@ -155,28 +155,28 @@ def opened(tmp_path, name, **header):
     return Run.open(write_run(tmp_path / name, [], **header))
 
 
-def test_contenders_are_named_by_what_differs(tmp_path):
+def test_systems_are_named_by_what_differs(tmp_path):
     settings = {"budgets": {"memory": 64, "chunk": 640}, "profile": {"name": "compact", "update": "x"}}
     larger = {"budgets": {"memory": 128, "chunk": 640}, "profile": {"name": "default", "update": "y"}}
     memory, truncate = opened(tmp_path, "a"), opened(tmp_path, "b", reader="truncate")
-    assert contenders([memory]) == ["memory"]
-    assert contenders([memory, truncate]) == ["memory", "truncate"]
+    assert systems([memory]) == ["memory"]
+    assert systems([memory, truncate]) == ["memory", "truncate"]
     other = opened(tmp_path, "c", model="other")
-    names = contenders([memory, other])
+    names = systems([memory, other])
     assert names[1] == "memory · other"
     one, two = opened(tmp_path, "d", settings=settings), opened(tmp_path, "e", settings=larger)
-    assert contenders([one, two]) == [
+    assert systems([one, two]) == [
         "memory · budgets.memory 64 · profile.name compact",
         "memory · budgets.memory 128 · profile.name default",
     ]
 
 
-def test_runs_over_other_samples_are_one_contender_and_repetitions_are_not(tmp_path):
+def test_runs_over_other_samples_are_one_system_and_repetitions_are_not(tmp_path):
     samples = {"path": "x", "sha256": "1", "count": 1}
     first, second = opened(tmp_path, "a", samples=samples), opened(tmp_path, "b", samples=samples | {"sha256": "2"})
     again = opened(tmp_path, "c", samples=samples)
-    assert contenders([first, second]) == ["memory", "memory"]
-    assert contenders([first, again]) == ["memory · a", "memory · c"]
+    assert systems([first, second]) == ["memory", "memory"]
+    assert systems([first, again]) == ["memory · a", "memory · c"]
     deep, other = opened(tmp_path, "x/run", samples=samples), opened(tmp_path, "y/run", samples=samples)
-    assert contenders([deep, other]) == ["memory · x/run", "memory · y/run"]
-    assert contenders([deep, other, first]) == ["memory · x/run", "memory · y/run", f"memory · {tmp_path.name}/a"]
+    assert systems([deep, other]) == ["memory · x/run", "memory · y/run"]
+    assert systems([deep, other, first]) == ["memory · x/run", "memory · y/run", f"memory · {tmp_path.name}/a"]

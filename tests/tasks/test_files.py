@@ -11,7 +11,7 @@ import pytest
 from memagent.core.types import Span
 from memagent.errors import OutputError, TaskError
 from memagent.tasks.files import SampleFile, Shared, check_replaceable, sample_line
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Fact, Sample
 
 BASE = "It was a calm day at sea. Nobody on board said a word. "
@@ -30,7 +30,7 @@ def sample(number=0, pieces=None):
         id=f"s{number}",
         task="t",
         question="What is the code of é?",
-        document=Rope(pieces, BASE),
+        document=LazyText(pieces, BASE),
         answers=("17", "seventeen"),
         facts=(fact,),
         tokens=20,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memagent.errors import TaskError
-from memagent.tasks.hqa import TASKS
+from memagent.tasks.qa import TASKS
 from memagent.tasks.question_files import load_questions
 from memagent.tasks.questions import QuestionSet
 from memagent.tasks.samples import Sample
@@ -15,7 +15,7 @@ from memagent.tasks.task import Request
 from tests.helpers import WordTokenizer
 from tests.tasks.invented import hotpot, materials, write
 
-(HQA,) = TASKS
+(HQA,) = [task for task in TASKS if task.name == "hqa"]
 
 
 @pytest.fixture(scope="module")

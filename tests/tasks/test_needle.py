@@ -121,20 +121,20 @@ def test_facts_are_near_their_depth() -> None:
         assert abs(one.facts[0].start / len(one.document) - one.meta["depth"]) < 0.01
 
 
-def test_rivals_share_one_word_with_the_asked_key() -> None:
-    one = sample("niah_multikey_1", keys=9, rivals=True)
+def test_hard_negatives_share_one_word_with_the_asked_key() -> None:
+    one = sample("niah_multikey_1", keys=9, hard_negatives=True)
     (asked,) = needed(one)
     shared = [len(set(fact.key.split("-")) & set(asked.split("-"))) for fact in one.facts if not fact.needed]
     assert shared.count(1) >= 4
 
 
 @pytest.mark.parametrize("task", ["niah_multikey_2", "niah_multikey_3"])
-def test_every_second_line_of_a_haystack_of_facts_is_a_rival(task: str) -> None:
+def test_every_second_line_of_a_haystack_of_facts_is_a_hard_negative(task: str) -> None:
     def parts(text: str) -> list[list[str]]:
         return [part.split("-") for part in re.findall(r"[\w-]+-[\w-]+|\d{7}", text)]
 
-    plain, rivals = sample(task), sample(task, rivals=True)
-    for one, share in ((plain, 0.0), (rivals, 0.5)):
+    plain, hard = sample(task), sample(task, hard_negatives=True)
+    for one, share in ((plain, 0.0), (hard, 0.5)):
         asked, value = (text.split("-") for text in (one.facts[0].key, one.facts[0].value))
         others = [parts(line) for line in str(one.document).splitlines()[:-1] if one.facts[0].text not in line]
         near = [key for key, _ in others if any(a == b for a, b in zip(key, asked, strict=True))]
@@ -166,5 +166,7 @@ def test_options_come_from_text_and_errors_name_them() -> None:
         sample("niah_single_2", haystack="straw")
     with pytest.raises(TaskError, match="no option 'depth'"):
         sample("niah_single_2", depth=0.5)
+    with pytest.raises(TaskError, match="option 'rivals' is now named 'hard_negatives'"):
+        sample("niah_single_2", rivals=True)
     with pytest.raises(TaskError, match=r"^task 'niah_single_2': .*a key, a value"):  # of the options together
         sample("niah_single_2", queries=0)

@@ -15,7 +15,7 @@ from memagent.profiles import load_profile
 from memagent.scoring import strict
 from memagent.tasks.catalog import find
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
@@ -29,7 +29,7 @@ MATERIALS = Materials(tokenizer=TOKENIZER, haystack=Haystack.shipped(), words=sh
 TASKS = [
     ("niah_single_1", {}),
     ("niah_single_3", {}),
-    ("niah_multikey_1", {"keys": 6, "rivals": True}),
+    ("niah_multikey_1", {"keys": 6, "hard_negatives": True}),
     ("niah_multikey_2", {}),
     ("niah_multikey_3", {}),
     ("niah_multivalue", {"values": 4}),
@@ -139,7 +139,7 @@ def test_a_fact_that_no_chunk_shows_whole_is_lost() -> None:
     text = "The code for a-b is " + "long " * 200 + "12."
     sentence = Fact(text=text, start=0, end=len(text), key="a-b", value="12.")
     sample = Sample(
-        id="x", task="niah_single_2", question="What is the code for a-b?", document=Rope([text]), answers=("12.",),
+        id="x", task="niah_single_2", question="What is the code for a-b?", document=LazyText([text]), answers=("12.",),
         facts=(sentence,),
     )  # fmt: skip
     assert right_turns(load_profile("compact"), TOKENIZER, sample, 50)[-1].what == "lost"

@@ -15,7 +15,7 @@ from memagent.driver import read
 from memagent.errors import ConfigError, OutputError, TrainingError
 from memagent.models.open import open_model
 from memagent.settings import make_plan, make_settings
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.training.config import ModelShape, SftConfig
 from memagent.training.export import export_checkpoint, export_model
 from memagent.training.model import build_model, load_model
@@ -67,7 +67,7 @@ def test_an_exported_folder_answers_questions(trained: tuple[Trainer, Path], tmp
     assert opened.defaults.window == 320
     settings = make_settings(opened, model="x")
     assert (settings.profile.name, settings.budgets.chunk, settings.reader) == ("compact", 60, "memory")
-    plan = make_plan(Rope(["He came home late that evening. " * 40]), "What is the code?", settings, opened)
+    plan = make_plan(LazyText(["He came home late that evening. " * 40]), "What is the code?", settings, opened)
     assert len(read(plan, opened.engine).records) >= 3
 
 

@@ -16,7 +16,7 @@ from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.settings import Settings, make_settings
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Fact, Sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, Trajectory
@@ -29,7 +29,7 @@ TEXT = "She came home late. The code of a is 12. Nobody said a word. " * 6
 
 def make_sample(document: str = TEXT, answers: tuple[str, ...] = ("12",), facts: tuple[Fact, ...] = ()) -> Sample:
     return Sample(
-        id="s", task="t", question="What is the code of a?", document=Rope([document]), answers=answers, facts=facts
+        id="s", task="t", question="What is the code of a?", document=LazyText([document]), answers=answers, facts=facts
     )
 
 

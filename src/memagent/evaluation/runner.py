@@ -29,7 +29,7 @@ from memagent.scoring import scores
 from memagent.session import Progress, restore, spans_of, turn_entry
 from memagent.settings import Settings, make_plan
 from memagent.tasks.files import Entry, SampleFile
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
@@ -69,7 +69,7 @@ class Evaluation:
                 f"{self.attempts} readings of a sample are all the same at temperature 0: give --temperature above 0"
             )
         # What is wrong with the settings is wrong for every sample: a run that cannot work does not begin.
-        make_plan(Rope(["A probe."]), "Why?", self.settings, self.opened)
+        make_plan(LazyText(["A probe."]), "Why?", self.settings, self.opened)
 
     def config(self) -> dict[str, Any]:
         """What identifies the run, JSON-ready."""

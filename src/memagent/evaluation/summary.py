@@ -1,6 +1,6 @@
-"""Readings → the numbers of a report: cells of task × length × contender, differences, lines, depths. Pure.
+"""Readings → the numbers of a report: cells of task × length × system, differences, lines, depths. Pure.
 
-A contender is what is compared: a reader with a model and settings. Failures count as 0 in every mean; no reading is left
+A system is what is compared: a reader with a model and settings. Failures count as 0 in every mean; no reading is left
 out of a denominator.
 """
 
@@ -27,7 +27,7 @@ class Row:
     none. `depth` is where its only needed fact stands; `depth_told`: the task said so.
     """
 
-    contender: str
+    system: str
     sample: str
     task: str
     length: int
@@ -43,7 +43,7 @@ class Row:
     depth_told: bool
 
 
-def row_of(record: Record, contender: str, score: float) -> Row:
+def row_of(record: Record, system: str, score: float) -> Row:
     """The row of a record.
 
     A sample is known by its id, its question and the length of its document: runs over different files that hold the same
@@ -51,7 +51,7 @@ def row_of(record: Record, contender: str, score: float) -> Row:
     """
     told = _told_depth(record)
     return Row(
-        contender=contender,
+        system=system,
         sample=f"{record.sample}\0{record.question}\0{record.characters}",
         task=record.task,
         length=length_class(record),
@@ -87,7 +87,7 @@ Key: TypeAlias = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The readings of one contender at one task and length.
+    """The readings of one system at one task and length.
 
     `mean` and `interval` are over samples, the attempts at a sample averaged first. `failures` counts readings by kind.
     Means of tokens, seconds and turns are over the readings that ended with an answer; None if none did. `document` is the
@@ -96,7 +96,7 @@ class Cell:
 
     task: str
     length: int
-    contender: str
+    system: str
     samples: int
     readings: int
     mean: float
@@ -133,14 +133,14 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthMap:
-    """Accuracy by depth and length: one contender at one task.
+    """Accuracy by depth and length: one system at one task.
 
     `rows` are depths from and to, from 0 to 1; the two are the same where the task names few depths. `cells` has the mean
     score and the number of readings by (row number, length). All maps of a task have the same rows.
     """
 
     task: str
-    contender: str
+    system: str
     rows: tuple[tuple[float, float], ...]
     lengths: tuple[int, ...]
     cells: Mapping[tuple[int, int], tuple[float, int]]
@@ -148,13 +148,13 @@ class DepthMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Everything that is counted. `differences` are against the first contender, by (task, length, other contender).
+    """Everything that is counted. `differences` are against the first system, by (task, length, other system).
 
     `ranges` are the lengths that stand for all lengths up to them, in some reading at least. `means` are over the tasks in
-    `compared`: at each length those that every contender with readings there has read.
+    `compared`: at each length those that every system with readings there has read.
     """
 
-    contenders: tuple[str, ...]
+    systems: tuple[str, ...]
     tasks: tuple[str, ...]
     lengths: tuple[int, ...]
     ranges: frozenset[int]
@@ -172,32 +172,32 @@ class Summary:
 
     def lengths_of(self, task: str) -> tuple[int, ...]:
         """The lengths that a task was run at."""
-        return tuple(length for length in self.lengths if any((task, length, one) in self.cells for one in self.contenders))
+        return tuple(length for length in self.lengths if any((task, length, one) in self.cells for one in self.systems))
 
 
-def summarize(rows: Sequence[Row], contenders: Sequence[str]) -> Summary:
-    """Counts the rows. `contenders` are in the order of the report; the others are compared with the first."""
+def summarize(rows: Sequence[Row], systems: Sequence[str]) -> Summary:
+    """Counts the rows. `systems` are in the order of the report; the others are compared with the first."""
     grouped: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
-        grouped[row.task, row.length, row.contender].append(row)
+        grouped[row.task, row.length, row.system].append(row)
     cells = {key: _cell(key, group) for key, group in grouped.items()}
     compared = _compared(cells)
     return Summary(
-        contenders=tuple(contenders),
+        systems=tuple(systems),
         tasks=tuple(sorted({task for task, _, _ in cells})),
         lengths=tuple(sorted({length for _, length, _ in cells})),
         ranges=frozenset(row.length for row in rows if row.ranged),
         cells=cells,
         compared=compared,
         means=_means(cells.values(), compared),
-        differences=_differences(grouped, contenders),
-        growth={one: _growth([row for row in rows if row.contender == one]) for one in contenders},
-        depths=tuple(_depth_maps(rows, contenders)),
+        differences=_differences(grouped, systems),
+        growth={one: _growth([row for row in rows if row.system == one]) for one in systems},
+        depths=tuple(_depth_maps(rows, systems)),
     )
 
 
 def _cell(key: Key, rows: Sequence[Row]) -> Cell:
-    task, length, contender = key
+    task, length, system = key
     by_sample = _by_sample(rows)
     total = sum(sum(scores) / len(scores) for scores in by_sample.values())
     answered = [row for row in rows if row.failure is None]
@@ -208,7 +208,7 @@ def _cell(key: Key, rows: Sequence[Row]) -> Cell:
     return Cell(
         task=task,
         length=length,
-        contender=contender,
+        system=system,
         samples=len(by_sample),
         readings=len(rows),
         mean=total / len(by_sample),
@@ -230,27 +230,27 @@ def _by_sample(rows: Iterable[Row]) -> dict[str, list[float]]:
 
 
 def _compared(keys: Iterable[Key]) -> dict[int, tuple[str, ...]]:
-    """Length → the tasks that all contenders with readings of that length have read."""
+    """Length → the tasks that all systems with readings of that length have read."""
     read: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for task, length, contender in keys:
-        read[length][contender].add(task)
+    for task, length, system in keys:
+        read[length][system].add(task)
     return {length: tuple(sorted(set.intersection(*tasks.values()))) for length, tasks in read.items()}
 
 
 def _means(cells: Iterable[Cell], compared: Mapping[int, Sequence[str]]) -> dict[tuple[int, str], tuple[float, int]]:
-    """(length, contender) → mean over the tasks compared there, each with the same weight, and how many tasks."""
+    """(length, system) → mean over the tasks compared there, each with the same weight, and how many tasks."""
     means: dict[tuple[int, str], list[float]] = defaultdict(list)
     for cell in cells:
         if cell.task in compared[cell.length]:
-            means[cell.length, cell.contender].append(cell.mean)
+            means[cell.length, cell.system].append(cell.mean)
     return {key: (sum(values) / len(values), len(values)) for key, values in means.items()}
 
 
-def _differences(grouped: Mapping[Key, Sequence[Row]], contenders: Sequence[str]) -> dict[Key, Difference]:
+def _differences(grouped: Mapping[Key, Sequence[Row]], systems: Sequence[str]) -> dict[Key, Difference]:
     found: dict[Key, Difference] = {}
     for task, length, other in grouped:
-        first = grouped.get((task, length, contenders[0]))
-        if first is None or other == contenders[0]:
+        first = grouped.get((task, length, systems[0]))
+        if first is None or other == systems[0]:
             continue
         difference = paired_difference(_by_sample(first), _by_sample(grouped[task, length, other]))
         if difference is not None:
@@ -284,7 +284,7 @@ def _middle(record: Record) -> float | None:
     return min(1.0, (needed[0].start + needed[0].end) / 2 / record.characters)
 
 
-def _depth_maps(rows: Iterable[Row], contenders: Sequence[str]) -> Iterator[DepthMap]:
+def _depth_maps(rows: Iterable[Row], systems: Sequence[str]) -> Iterator[DepthMap]:
     by_task: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.depth is not None:
@@ -293,16 +293,16 @@ def _depth_maps(rows: Iterable[Row], contenders: Sequence[str]) -> Iterator[Dept
         depths = sorted({row.depth for row in placed if row.depth is not None})
         named = len(depths) <= _DEPTHS_MOST and all(row.depth_told for row in placed)
         bins = tuple((depth, depth) for depth in depths) if named else _tenths()
-        for one in contenders:
+        for one in systems:
             found: dict[tuple[int, int], list[float]] = defaultdict(list)
             for row in placed:
-                if row.contender == one and row.depth is not None:
+                if row.system == one and row.depth is not None:
                     which = depths.index(row.depth) if named else min(_BINS - 1, int(row.depth * _BINS))
                     found[which, row.length].append(row.score)
             if found:
                 yield DepthMap(
                     task=task,
-                    contender=one,
+                    system=one,
                     rows=bins,
                     lengths=tuple(sorted({length for _, length in found})),
                     cells={key: (sum(scores) / len(scores), len(scores)) for key, scores in found.items()},

@@ -21,7 +21,7 @@ from memagent.core.types import Tokenizer
 from memagent.errors import TaskError
 from memagent.tasks.fitting import SHARE
 from memagent.tasks.keys import coined
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 from memagent.tasks.words import Words, split_of
@@ -154,7 +154,7 @@ def _sample(
             id=f"{name}-{request.tokens}-{request.seed}-{request.index}",
             task=name,
             question=question,
-            document=Rope([text]),
+            document=LazyText([text]),
             answers=tuple(answers),
             mode="all",
             tokens=tokens,

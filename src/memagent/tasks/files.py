@@ -28,7 +28,7 @@ from memagent.errors import OutputError, TaskError
 from memagent.files import check_regular
 from memagent.scoring import Mode
 from memagent.tables import finding
-from memagent.tasks.rope import Piece, Rope
+from memagent.tasks.lazy_text import LazyText, Piece
 from memagent.tasks.samples import Fact, Sample, checked
 
 Offset = Annotated[int, Field(ge=0)]
@@ -206,12 +206,12 @@ class SampleFile:
             raise self._error(number, *flaw)
         return values
 
-    def _document(self, given: str | SharedDocument, number: int) -> Rope:
+    def _document(self, given: str | SharedDocument, number: int) -> LazyText:
         if isinstance(given, str):
-            return Rope([given])
+            return LazyText([given])
         base = self._base(given, number)
         if given.pieces is None:
-            return Rope([Span(start=0, end=len(base))], base)
+            return LazyText([Span(start=0, end=len(base))], base)
         pieces: list[Piece] = []
         for index, piece in enumerate(given.pieces):
             if isinstance(piece, str):
@@ -224,7 +224,7 @@ class SampleFile:
                     number, where, f"[{start}, {end}] is not within the {len(base)} characters of {given.file}"
                 )
             pieces.append(Span(start=start, end=end))
-        return Rope(pieces, base)
+        return LazyText(pieces, base)
 
     def _base(self, given: SharedDocument, number: int) -> str:
         if given.file not in self._bases:

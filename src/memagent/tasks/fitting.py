@@ -10,7 +10,7 @@ from itertools import accumulate
 from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.rope import Piece, Rope
+from memagent.tasks.lazy_text import LazyText, Piece
 from memagent.tasks.samples import Fact
 
 # Documents up to this many tokens are counted whole. Of longer ones only the places are counted where facts stand: the
@@ -34,7 +34,7 @@ class Planned:
 
 def plant(
     haystack: Haystack, spans: Sequence[Span], facts: Sequence[Planned], depths: Sequence[float]
-) -> tuple[Rope, list[Fact]]:
+) -> tuple[LazyText, list[Fact]]:
     """Inserts facts into the joined spans, at the borders nearest to the relative depths (0 start, 1 end).
 
     Facts of the same border stay in the order given. Returns the document and the facts in document order. Raises
@@ -57,7 +57,7 @@ def plant(
         planted.append(Fact(start=begin, end=begin + len(fact.text), **asdict(fact)))
         size += _append(pieces, lead + fact.text + haystack.joint)
     pieces += [Span(start=upto, end=spans[last].end), *spans[last + 1 :]]
-    return Rope(pieces, haystack.text), planted
+    return LazyText(pieces, haystack.text), planted
 
 
 def fit(
@@ -68,7 +68,7 @@ def fit(
     *,
     tokens: int,
     start: int,
-) -> tuple[Rope, list[Fact], int]:
+) -> tuple[LazyText, list[Fact], int]:
     """Plants facts in as much of the haystack, from the border `start` on, as makes a document of `tokens` tokens.
 
     Returns the document, its facts and its length in tokens. Raises TaskError if the facts alone are too long.
@@ -105,7 +105,7 @@ def _places(haystack: Haystack, spans: Sequence[Span], depths: Sequence[float]) 
     return places
 
 
-def _added(tokenizer: Tokenizer, document: Rope) -> int:
+def _added(tokenizer: Tokenizer, document: LazyText) -> int:
     """How many tokens longer the document is than the haystack's spans in it: its strings, with the text around them."""
     pieces, base = document.pieces, document.base
     added, number = 0, 0

@@ -1,31 +1,31 @@
 """The needle family: facts hidden in a haystack, with the structure and parameters of RULER (arXiv 2404.06654, table 1).
 
-Eight tasks under the published names. What differs from RULER: the haystack's text (any, by default a book, with its line
-ends) and where its sentences end; the word list; a distractor is never about an asked key; the last line of a haystack
-may be cut to fit the length; and the wording, unless that of a RULER checkout is used.
+Eight tasks under the published names. They differ from RULER in the text of the haystack (any text, by default a book with
+its line ends) and its sentence boundaries, in the word list, and in the wording unless a RULER checkout is given. A
+distractor is never about a key of the question. The last line of a haystack may be cut to fit the length.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from memagent.errors import TaskError
 from memagent.tasks.fitting import Planned, fit
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.keys import KeyKind, distinct, distinct_keys, distinct_values, make_key, make_value, relative
+from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.lines import generated_haystack, noise_haystack
-from memagent.tasks.rope import Rope
 from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 from memagent.tasks.wording import NOUNS, STATEMENTS, ValueKind, Wording, ask, state
 
 Hay: TypeAlias = Literal["noise", "essay", "needle"]
 
-# RULER puts facts into an essay at 40 depths, equally spaced and rounded to per cents, without repetition.
+# RULER puts facts into an essay at 40 different depths, equally spaced and rounded to per cents.
 _DEPTHS = tuple(round(100 * step / 39) / 100 for step in range(40))
 
 
@@ -33,17 +33,19 @@ _DEPTHS = tuple(round(100 * step / 39) / 100 for step in range(40))
 class NeedleOptions:
     """What to hide and what to ask for. RULER's parameter is named in brackets.
 
-    haystack  what the facts are hidden in [type_haystack]: noise (stock sentences, repeated), essay (the text given), or
-              needle (facts about other keys, which come again by chance, as in RULER)
-    key       what keys are [type_needle_k]: pair ("amber-falcon"), phrase, name, noun, coined, number, uuid
-    value     what values are [type_needle_v]: number (7 digits), word, uuid
-    keys      number of keys with facts [num_needle_k]; no fewer than `queries`
-    values    number of values of each key, each in a sentence of its own [num_needle_v]
-    queries   number of keys in the question [num_needle_q]
-    rivals    every second key that is not asked for shares one of its two words with one that is; a UUID shares some of
-              its groups, and so does its value
-    wordings  one: RULER's form of statement and question; many: any of the forms the embedded model was trained on
+    haystack        the text that hides the facts [type_haystack]: noise (stock sentences, repeated), essay (the given
+                    text), or needle (facts about other keys, which may repeat by chance, as in RULER)
+    key             the kind of keys [type_needle_k]: pair ("amber-falcon"), phrase, name, noun, coined, number, uuid
+    value           the kind of values [type_needle_v]: number (7 digits), word, uuid
+    keys            the number of keys with facts [num_needle_k]; at least `queries`
+    values          the number of values of each key, each in a separate sentence [num_needle_v]
+    queries         the number of keys in the question [num_needle_q]
+    hard_negatives  every second key that the question does not ask for shares one of its two words with a key that it asks
+                    for; a UUID shares some of its groups, and so does its value
+    wordings        one: RULER's form of statement and question; many: any form the embedded model was trained on
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"rivals": "hard_negatives"}
 
     haystack: Hay = "essay"
     key: KeyKind = "pair"
@@ -51,7 +53,7 @@ class NeedleOptions:
     keys: int = 1
     values: int = 1
     queries: int = 1
-    rivals: bool = False
+    hard_negatives: bool = False
     wordings: Literal["one", "many"] = "one"
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class NeedleOptions:
 def make_needle(
     name: str, materials: Materials, request: Request, options: NeedleOptions, *, depth: float | None = None
 ) -> Sample:
-    """The sample of task `name` that was asked for; its facts at random depths, or all at `depth`."""
+    """The requested sample of task `name`. Its facts are at random depths, or all at `depth`."""
     rng = generator(request.seed, name, request.index)
     asked, others = _keys(rng, materials, options)
     values = distinct_values(rng, options.values * (len(asked) + len(others)), options.value, materials.words)
@@ -79,7 +81,7 @@ def make_needle(
     haystack, start = _hay(rng, materials, request, options, needed)
     document, planted, have = fit(haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
     if options.haystack == "needle":
-        document = Rope([str(document)])  # this haystack is no other sample's
+        document = LazyText([str(document)])  # no other sample uses this haystack
     answers = tuple(value for _, value in needed)
     meta: dict[str, Any] = {
         "haystack": options.haystack,
@@ -104,20 +106,20 @@ def make_needle(
 
 
 def draw_depths(rng: random.Random, count: int, haystack: Hay) -> list[float]:
-    """RULER's depths: some of 40 in an essay, no two alike; any lines elsewhere."""
+    """Depths as in RULER: in an essay, different ones of 40; elsewhere any."""
     if haystack == "essay" and count <= len(_DEPTHS):
         return rng.sample(_DEPTHS, count)
     return [rng.random() for _ in range(count)]
 
 
 def _keys(rng: random.Random, materials: Materials, options: NeedleOptions) -> tuple[list[str], list[str]]:
-    """The keys to ask for, and those that only distract."""
+    """The keys that the question asks for, and the distractors."""
     words = materials.words
     asked = distinct_keys(rng, options.queries, options.key, words)
     others: list[str] = []
     while len(others) < options.keys - options.queries:
-        rival = options.rivals and len(others) % 2 == 1
-        draw = partial(relative, rng, asked[0], words) if rival else partial(make_key, rng, options.key, words)
+        hard = options.hard_negatives and len(others) % 2 == 1
+        draw = partial(relative, rng, asked[0], words) if hard else partial(make_key, rng, options.key, words)
         others += distinct(1, draw, [*asked, *others])
     return asked, others
 
@@ -140,21 +142,21 @@ def _hay(
     options: NeedleOptions,
     needed: Sequence[tuple[str, str]],
 ) -> tuple[Haystack, int]:
-    """The haystack for facts that are needed, as (key, value), and where to begin in it."""
+    """The haystack, and the offset where the document begins in it. `needed` are the asked facts as (key, value)."""
     if options.haystack == "essay":
         return materials.haystack, materials.haystack.start(rng)
     if options.haystack == "noise":
         return noise_haystack(materials.wording.noise), 0
     asked, words = [key for key, _ in needed], materials.words
-    rival = False
+    hard = False
 
     def line() -> str:
-        nonlocal rival
-        key, value = rng.choice(needed) if rival else ("", "")
-        draw = partial(relative, rng, key, words) if rival else partial(make_key, rng, options.key, words)
+        nonlocal hard
+        key, value = rng.choice(needed) if hard else ("", "")
+        draw = partial(relative, rng, key, words) if hard else partial(make_key, rng, options.key, words)
         (other,) = distinct(1, draw, asked)
-        told = relative(rng, value, words) if rival and options.value == "uuid" else make_value(rng, options.value, words)
-        rival = options.rivals and not rival
+        told = relative(rng, value, words) if hard and options.value == "uuid" else make_value(rng, options.value, words)
+        hard = options.hard_negatives and not hard
         return materials.wording.state(options.value, other, told)
 
     return generated_haystack(line, materials.tokenizer, request.tokens), 0

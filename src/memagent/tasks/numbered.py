@@ -12,9 +12,9 @@ from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
 from memagent.scoring import normalize
 from memagent.tasks.fitting import EXACT_TOKENS
+from memagent.tasks.lazy_text import LazyText, Piece
 from memagent.tasks.passages import PassageCounts, Passages
 from memagent.tasks.questions import Question
-from memagent.tasks.rope import Piece, Rope
 from memagent.tasks.samples import Fact
 from memagent.tasks.task import Materials
 from memagent.tasks.words import Split, split_of
@@ -27,7 +27,7 @@ _MOST_GIVEN_BACK = 64
 class Numbered:
     """A document of numbered passages, its facts, its length, and what there is to say of it."""
 
-    document: Rope
+    document: LazyText
     facts: tuple[Fact, ...]
     tokens: int
     meta: dict[str, Any]
@@ -193,7 +193,7 @@ def _assembled(question: Question, chosen: _Chosen, tokenizer: Tokenizer, headin
         "synthetic_articles": sum(number >= passages.real for number in numbers),
         "cut": chosen.end is not None,
     }
-    return Numbered(document=Rope(pieces, passages.text), facts=tuple(facts), tokens=tokens, meta=meta)
+    return Numbered(document=LazyText(pieces, passages.text), facts=tuple(facts), tokens=tokens, meta=meta)
 
 
 def _misleading(question: Question, chosen: _Chosen) -> int | None:

@@ -8,21 +8,20 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from memagent.errors import TaskError
 from memagent.scoring import Mode
 from memagent.tasks.passages import Passages
 from memagent.tasks.samples import generator
 
-# What a question file is about: single passages (SQuAD), several passages each (HotpotQA and its relatives), contracts
-# with labelled clauses (CUAD), filings with pages (FinanceBench).
+# squad: each question is about a single passage · multihop: about several passages (HotpotQA and similar sets) ·
+# contracts: about labelled clauses (CUAD) · filings: about pages (FinanceBench)
 Form: TypeAlias = Literal["squad", "multihop", "contracts", "filings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Characters [start, end) of the text of a question's first gold passage, which the answer rests on.
+    """Characters [start, end) of a question's first gold passage that support the answer.
 
-    `value` is what a memory that kept it must hold, "" where that cannot be said.
+    `value` is the text that a memory with this evidence must contain; "" if it is unknown.
     """
 
     start: int
@@ -32,13 +31,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about passages of its set, named by number.
+    """A question about passages of its set, which it refers to by number.
 
-    `gold` are those the answer needs, in the file's order, and `values`, as many, say what a memory that kept each of them
-    must hold ("" where that cannot be said). `context` are those that the file gives with the question, gold ones included;
-    `related` are all of the same source, the nearest distractors. `evidence` are places in the first gold
-    passage, where the file knows them. `meta` is for reports: "question_split" ("dev" questions
-    never enter training) and whatever else the file says.
+    gold      the passages that the answer needs, in the order of the file
+    values    for each gold passage, the text that a memory with that passage must contain; "" if it is unknown
+    context   the passages that the file gives with the question, gold ones included
+    related   all passages of the same source: the most similar distractors
+    evidence  places in the first gold passage, if the file marks them
+    meta      for reports: "question_split" ("dev" questions never enter training), and other fields of the file
     """
 
     id: str
@@ -55,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionSet:
-    """Questions and the passages they are about. `notes` counts what was left out on loading, and why."""
+    """Questions and their passages. `notes` counts what loading left out, by reason."""
 
     name: str
     form: Form
@@ -63,14 +63,9 @@ class QuestionSet:
     passages: Passages
     notes: Mapping[str, int] = field(default_factory=dict)
 
-    def require(self, task: str, form: Form, description: str) -> None:
-        """Raises TaskError if the set has another form than a task can use."""
-        if self.form != form:
-            raise TaskError(f"task {task!r} needs {description}, but {self.name} is of the form {self.form!r}")
-
 
 def question_number(seed: int, task: str, count: int, index: int) -> int:
-    """Which of `count` questions sample `index` asks: all of them in a seeded order before one comes again."""
+    """The question, by number, that sample `index` asks. In this seeded order no question repeats before all came."""
     return _order(seed, task, count)[index % count]
 
 

@@ -1,7 +1,7 @@
 """Real documents with labelled questions: contracts (CUAD) and filings (FinanceBench), from their published files.
 
-These documents have their own lengths: the number of tokens asked for plays no part. Samples go through the questions in an
-order that depends on the seed, and begin again after the last one. Facts are the places that the labels mark.
+These documents keep their own length, so the requested number of tokens has no effect. Samples take the questions in an
+order that depends on the seed, and start over after the last one. Facts are the places that the labels mark.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memagent.errors import TaskError
-from memagent.tasks.questions import Question, QuestionSet, question_number
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
+from memagent.tasks.passages import Passages
+from memagent.tasks.questions import Question, question_number
 from memagent.tasks.samples import Fact, Sample, checked
 from memagent.tasks.task import Materials, Request, Task
 
 
 @dataclass(frozen=True, slots=True)
 class CuadOptions:
-    """What is asked about a category of clauses.
+    """The kind of question about a category of clauses.
 
-    ask: "fact", a short text such as a date, a name or a law (8 categories); "presence", yes or no (33 categories, most of
-    them No in most contracts: compare with always answering no); "clause", the words themselves, any clause of the
-    category, for scorers that measure overlap.
+    ask: "fact", a short text such as a date, a name or a law (8 categories); "presence", yes or no (33 categories; most
+    contracts lack most of them, so compare with a baseline that always answers no); "clause", the exact words of any clause
+    of the category, for scorers that measure overlap.
     """
 
     ask: Literal["fact", "presence", "clause"] = "fact"
@@ -31,34 +32,26 @@ class CuadOptions:
 
 @dataclass(frozen=True, slots=True)
 class FilingOptions:
-    """There is nothing to choose."""
+    """This task has no options."""
 
 
 def contract(materials: Materials, request: Request, options: CuadOptions) -> Sample:
     """A contract and a question about a category of its clauses."""
-    questions = _given(materials)
-    questions.require("cuad", "contracts", "contracts with labels (CUAD: name, text and labels in each line)")
-    asked = [question for question in questions.questions if question.meta["ask"] == options.ask]
-    return _sample("cuad", materials, request, asked)
+    needs = "contracts with labels (CUAD: name, text and labels in each line)"
+    given = materials.question_set("cuad", "contracts", needs)
+    asked = [question for question in given.questions if question.meta["ask"] == options.ask]
+    return _sample("cuad", materials, request, given.passages, asked)
 
 
 def filing(materials: Materials, request: Request, options: FilingOptions) -> Sample:
-    """A company's filing, all of its pages, and a question about it."""
-    questions = _given(materials)
-    questions.require("financebench", "filings", "questions about filings (FinanceBench)")
-    return _sample("financebench", materials, request, questions.questions)
+    """A company's filing with all of its pages, and a question about it."""
+    given = materials.question_set("financebench", "filings", "questions about filings (FinanceBench)")
+    return _sample("financebench", materials, request, given.passages, given.questions)
 
 
-def _given(materials: Materials) -> QuestionSet:
-    if materials.questions is None:
-        raise TaskError("real documents come from a question file: give one with --questions")
-    return materials.questions
-
-
-def _sample(task: str, materials: Materials, request: Request, asked: Sequence[Question]) -> Sample:
+def _sample(task: str, materials: Materials, request: Request, passages: Passages, asked: Sequence[Question]) -> Sample:
     if not asked:
         raise TaskError(f"task {task!r}: the question file has no question of this kind")
-    passages = _given(materials).passages
     question = asked[question_number(request.seed, task, len(asked), request.index)]
     body = passages.body(question.gold[0])
     tokens = passages.tokens(materials.tokenizer, question.gold[0])
@@ -76,7 +69,7 @@ def _sample(task: str, materials: Materials, request: Request, asked: Sequence[Q
         id=f"{task}-{tokens}-{request.seed}-{request.index}",
         task=task,
         question=question.text,
-        document=Rope([body], passages.text),
+        document=LazyText([body], passages.text),
         answers=question.answers,
         mode=question.mode,
         facts=tuple(facts),

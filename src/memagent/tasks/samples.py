@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from memagent.errors import TaskError
 from memagent.scoring import Mode, strict
-from memagent.tasks.rope import Rope
+from memagent.tasks.lazy_text import LazyText
 
 Count: TypeAlias = Callable[[str], int]
 
@@ -47,7 +47,7 @@ class Sample:
     id: str
     task: str
     question: str
-    document: Rope
+    document: LazyText
     answers: tuple[str, ...]
     mode: Mode = "any"
     facts: tuple[Fact, ...] = ()

@@ -1,4 +1,4 @@
-"""What a task is, and what it is made from. One `Task` value for each name; the families are modules beside this one."""
+"""Tasks and the materials that samples are made from. There is one `Task` value for each name, in a module per family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memagent.core.types import Tokenizer
 from memagent.errors import TaskError
 from memagent.tables import finding
 from memagent.tasks.haystack import Haystack
-from memagent.tasks.questions import QuestionSet
+from memagent.tasks.questions import Form, QuestionSet
 from memagent.tasks.samples import Sample
 from memagent.tasks.wording import OURS, Wording
 from memagent.tasks.words import Words
@@ -22,9 +22,9 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materials:
-    """What samples are made from: the same for all samples of a file.
+    """What all samples of a file are made from.
 
-    `questions` are those of a question file, for tasks that need one; `wording` is ours, or that of a RULER checkout.
+    `questions` come from a question file, for tasks that need one. `wording` is ours, or that of a RULER checkout.
     """
 
     tokenizer: Tokenizer
@@ -32,6 +32,15 @@ class Materials:
     words: Words
     wording: Wording = OURS
     questions: QuestionSet | None = None
+
+    def question_set(self, task: str, form: Form, description: str) -> QuestionSet:
+        """The questions, for a task that needs them. Raises TaskError if there are none, or if their form is another."""
+        if self.questions is None:
+            raise TaskError(f"task {task!r} needs a question file: give one with --questions")
+        if self.questions.form != form:
+            given = self.questions
+            raise TaskError(f"task {task!r} needs {description}, but {given.name} has the form {given.form!r}")
+        return self.questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +56,9 @@ class Request:
 class Task(Generic[Options]):
     """A named way to make samples.
 
-    `make` is a function of its arguments alone: the same ones give the same sample on every machine. `defaults` is a frozen
-    dataclass of options. `questions` says that it needs a question file.
+    `make` is a pure function: the same arguments give the same sample on every machine. `defaults` is a frozen dataclass of
+    options; its class may have a mapping `renamed` from former names of options to the current ones. `questions` is true
+    if the task needs a question file.
     """
 
     name: str
@@ -58,22 +68,22 @@ class Task(Generic[Options]):
     questions: bool = False
 
     def options(self, given: Mapping[str, Any]) -> Options:
-        """The defaults with what was given in their place; texts are converted. Raises TaskError naming the option."""
+        """The defaults, replaced by the given values; strings are converted. Raises TaskError that names the option."""
         values = {item.name: getattr(self.defaults, item.name) for item in fields(self.defaults)}  # type: ignore[arg-type]
         if unknown := sorted(set(given) - set(values)):
-            known = ", ".join(values) or "none"
-            raise TaskError(f"task {self.name!r} has no option {unknown[0]!r}; its options: {known}")
+            name, known = unknown[0], ", ".join(values) or "none"
+            if current := getattr(self.defaults, "renamed", {}).get(name):
+                raise TaskError(f"task {self.name!r}: the option {name!r} is now named {current!r}")
+            raise TaskError(f"task {self.name!r} has no option {name!r}; its options: {known}")
         try:
             return TypeAdapter(type(self.defaults)).validate_python(values | dict(given))
         except ValidationError as error:
             place, said = finding(error)
-            where = f", option {place}" if place else ""  # without a place the options are wrong together
+            where = f", option {place}" if place else ""  # no place: the combination of options is wrong
             raise TaskError(f"task {self.name!r}{where}: {said}") from error
 
     def sample(self, materials: Materials, request: Request, options: Options | None = None) -> Sample:
-        """One sample. Raises TaskError if it cannot be made as asked."""
+        """One sample. Raises TaskError if it cannot be made as requested."""
         if request.tokens < 1:
             raise TaskError(f"a document of {request.tokens} tokens cannot be made: ask for at least 1")
-        if self.questions and materials.questions is None:
-            raise TaskError(f"task {self.name!r} needs a question file: give one with --questions")
         return self.make(materials, request, self.defaults if options is None else options)

@@ -50,7 +50,7 @@ def accuracy_charts(summary: Summary) -> list[Chart]:
     for order, task in enumerate(summary.tasks):
 
         def draw(axes: Any, task: str = task) -> None:
-            for place, one in enumerate(summary.contenders):
+            for place, one in enumerate(summary.systems):
                 _draw_accuracy(
                     axes, [c for length in summary.lengths if (c := summary.cells.get((task, length, one)))], place
                 )
@@ -79,7 +79,7 @@ def cost_charts(summary: Summary) -> list[Chart]:
         ) -> None:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: number(value))
-            for place, one in enumerate(summary.contenders):
+            for place, one in enumerate(summary.systems):
                 _draw_costs(axes, summary, one, place, value, line(one))
 
         charts.append(_chart(title, f"cost-{title}", draw, summary, summary.lengths, shares=False))
@@ -87,7 +87,7 @@ def cost_charts(summary: Summary) -> list[Chart]:
 
 
 def key(place: int) -> str:
-    """A small picture of a contender's line, for a legend."""
+    """A small picture of a system's line, for a legend."""
 
     def draw(axes: Any) -> None:
         axes.set_position((0, 0, 1, 1))
@@ -148,13 +148,13 @@ def _draw_accuracy(axes: Any, cells: Sequence[Cell], place: int) -> None:
 
 
 def _draw_means(axes: Any, summary: Summary) -> None:
-    for place, one in enumerate(summary.contenders):
+    for place, one in enumerate(summary.systems):
         for points in mean_lines(summary, one):
             axes.plot([x for x, _ in points], [y for _, y in points], **line_style(place))
 
 
 def mean_lines(summary: Summary, one: str) -> list[list[tuple[int, float]]]:
-    """Points (length, mean in per cent) of a contender; a new line begins where the mean is over other tasks."""
+    """Points (length, mean in per cent) of a system; a new line begins where the mean is over other tasks."""
     lines: list[list[tuple[int, float]]] = []
     last: tuple[str, ...] | None = None
     for length in summary.lengths:
@@ -172,7 +172,7 @@ def _draw_costs(
     """Points are at the mean length of the documents: of a range that is not its end."""
     points = []
     for length in summary.lengths:
-        cells = [cell for cell in summary.cells.values() if (cell.length, cell.contender) == (length, one)]
+        cells = [cell for cell in summary.cells.values() if (cell.length, cell.system) == (length, one)]
         known = [(cell.document, cost) for cell in cells if (cost := value(cell)) and cell.document]
         if length and known:
             points.append((sum(x for x, _ in known) / len(known), sum(y for _, y in known) / len(known)))

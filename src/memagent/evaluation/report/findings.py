@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memagent.errors import ConfigError
-from memagent.evaluation.contenders import contenders
 from memagent.evaluation.diagnosis import diagnose
 from memagent.evaluation.records import Record
 from memagent.evaluation.runs import Run
 from memagent.evaluation.summary import Row, Summary, row_of, summarize
+from memagent.evaluation.systems import systems
 from memagent.evaluation.tally import Tally
 from memagent.scoring import SCORERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One run of a report: its contender, and how many records it has by now."""
+    """One run of a report: its system, and how many records it has by now."""
 
     run: Run
-    contender: str
+    system: str
     records: int
 
     @property
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything a report says, but for single readings. `tallies` are by contender, `by_task` by (contender, task)."""
+    """Everything a report says, but for single readings. `tallies` are by system, `by_task` by (system, task)."""
 
     scorer: str
     parts: tuple[Part, ...]
@@ -57,8 +57,8 @@ class Findings:
     places: tuple[Place, ...]
 
     @property
-    def contenders(self) -> tuple[str, ...]:
-        return self.summary.contenders
+    def systems(self) -> tuple[str, ...]:
+        return self.summary.systems
 
 
 def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
@@ -68,7 +68,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
     if len({Path(folder).resolve() for folder in folders}) < len(folders):
         raise ConfigError("the same run is given twice: name each folder once")
     runs = [Run.open(folder) for folder in folders]
-    names = contenders(runs)
+    names = systems(runs)
     by_task: dict[tuple[str, str], Tally] = defaultdict(Tally)
     places: list[Place] = []
     parts: list[Part] = []
@@ -90,7 +90,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
                     row=row_of(record, name, score),
                 )
             )
-        parts.append(Part(run=run, contender=name, records=len(places) - before))
+        parts.append(Part(run=run, system=name, records=len(places) - before))
     if not places:
         raise ConfigError(
             f"nothing to report: there is no finished reading in {', '.join(str(run.folder) for run in runs)}"
@@ -105,8 +105,8 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
     )
 
 
-def _together(contender: str, by_task: Mapping[tuple[str, str], Tally]) -> Tally:
-    return sum((tally for (name, _), tally in by_task.items() if name == contender), Tally())
+def _together(system: str, by_task: Mapping[tuple[str, str], Tally]) -> Tally:
+    return sum((tally for (name, _), tally in by_task.items() if name == system), Tally())
 
 
 def _score(record: Record, scorer: str) -> float:

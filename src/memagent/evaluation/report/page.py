@@ -36,7 +36,7 @@ def html_page(findings: Findings, title: str, views: Sequence[ReadingView]) -> s
         scripts=("script.js",),
         findings=findings,
         summary=summary,
-        keys=[Markup(key(place)) for place in range(len(summary.contenders))],
+        keys=[Markup(key(place)) for place in range(len(summary.systems))],
         accuracy=accuracy_charts(summary),
         costs=cost_charts(summary) if any(summary.lengths) else [],
         views=views,

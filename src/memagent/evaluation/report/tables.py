@@ -27,13 +27,13 @@ def markdown(findings: Findings, title: str) -> str:
 
 
 def _runs(findings: Findings) -> Iterator[str]:
-    heads = ("contender", "run", "model", "samples", "attempts", "state")
+    heads = ("system", "run", "model", "samples", "attempts", "state")
     rows = []
     for part in findings.parts:
         header = part.run.header
         samples = header.get("samples", {})
         which = f"{samples.get('count')} of sha256 {str(samples.get('sha256'))[:12]}"
-        row = (part.contender, part.run.folder.name, header.get("model"), which, header.get("attempts"), part.state)
+        row = (part.system, part.run.folder.name, header.get("model"), which, header.get("attempts"), part.state)
         rows.append([escaped(str(value)) for value in row])
     yield from table_lines(heads, rows)
 
@@ -42,20 +42,20 @@ def _accuracy(findings: Findings) -> Iterator[str]:
     summary = findings.summary
     yield f"Accuracy in per cent, scorer `{findings.scorer}` (95 % Wilson interval; samples). Failed readings count as 0."
     yield ""
-    heads = ["task", "contender", *_lengths(summary)]
+    heads = ["task", "system", *_lengths(summary)]
     rows = [
         [escaped(task), escaped(one), *(_cell(summary.cells.get((task, length, one))) for length in summary.lengths)]
         for task in summary.tasks
-        for one in summary.contenders
+        for one in summary.systems
     ]
     if len(summary.tasks) > 1:
-        for one in summary.contenders:
+        for one in summary.systems:
             means = (summary.means.get((length, one)) for length in summary.lengths)
             cells = [f"{percent(mean[0])} ({_tasks(mean[1])})" if mean else "" for mean in means]
             rows.append(["**mean over tasks**", escaped(one), *cells])
     yield from table_lines(heads, rows)
     if len(summary.tasks) > 1 and summary.partly_compared:
-        yield "Means are over the tasks that all contenders with readings of a length have read. Where these are not all:"
+        yield "Means are over the tasks that all systems with readings of a length have read. Where these are not all:"
         yield ""
         for length, tasks in summary.partly_compared.items():
             named = ", ".join(map(escaped, tasks)) if tasks else "none that all have read"
@@ -86,17 +86,17 @@ def _differences(findings: Findings) -> Iterator[str]:
     summary = findings.summary
     if not summary.differences:
         return
-    first = escaped(summary.contenders[0])
+    first = escaped(summary.systems[0])
     yield f"Difference to *{first}* in points, over common samples (95 % bootstrap interval; samples)."
     yield ""
     rows = []
     for task in summary.tasks:
-        for one in summary.contenders[1:]:
+        for one in summary.systems[1:]:
             found = [summary.differences.get((task, length, one)) for length in summary.lengths]
             if any(found):
                 cells = [f"{signed(d.mean)} ({signed_interval(d.interval)}; {d.n:,})" if d else "" for d in found]
                 rows.append([escaped(task), escaped(one), *cells])
-    yield from table_lines(["task", "contender", *_lengths(summary)], rows)
+    yield from table_lines(["task", "system", *_lengths(summary)], rows)
 
 
 def _growth(findings: Findings) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _growth(findings: Findings) -> Iterator[str]:
     )
     yield ""
     heads = (
-        "contender",
+        "system",
         "seconds per million tokens",
         "R²",
         "tokens in and out per document token",
@@ -115,7 +115,7 @@ def _growth(findings: Findings) -> Iterator[str]:
         "distinct times",
     )
     rows = []
-    for one in findings.contenders:
+    for one in findings.systems:
         growth = findings.summary.growth[one]
         seconds, through = _line(growth.seconds, 1e6), _line(growth.tokens, 1)
         counts = (f"{growth.seconds.n:,}", f"{growth.times:,}") if growth.seconds else ("", "")
@@ -131,12 +131,12 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
     yield f"What became of needed facts. Retention is per memory update; after {STEPS} updates is an extrapolation."
     yield ""
     heads = (
-        "contender facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {n} updates, %"
+        "system facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {n} updates, %"
         "|overflow|memory full|empty|unchanged|malformed|filler, %"
     )
-    names = heads.format(n=STEPS).replace("contender facts", "contender|facts").split("|")
+    names = heads.format(n=STEPS).replace("system facts", "system|facts").split("|")
     rows = []
-    for one in findings.contenders:
+    for one in findings.systems:
         tally = findings.tallies[one]
         kept = tally.retention
         step = f"{percent(kept.p, 2)} ({percent(kept.interval.low, 2)}–{percent(kept.interval.high, 2)})" if kept else ""
@@ -157,10 +157,10 @@ def _wrong(findings: Findings) -> Iterator[str]:
     yield "Answers that are not fully right, by the earliest stage at which a needed fact fell out."
     yield ""
     rows = []
-    for one in findings.contenders:
+    for one in findings.systems:
         wrong = findings.tallies[one].wrong
         rows.append([escaped(one), *(str(wrong[verdict]) for verdict in VERDICTS), str(wrong.total())])
-    yield from table_lines(["contender", *VERDICTS.values(), "together"], rows)
+    yield from table_lines(["system", *VERDICTS.values(), "together"], rows)
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which runs are one contender, and what to call it: by what differs between the runs."""
+"""Which runs are one system, and what to call it: by what differs between the runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from memagent.evaluation.runs import Run
 
 
-def contenders(runs: Sequence[Run]) -> list[str]:
+def systems(runs: Sequence[Run]) -> list[str]:
     """A name for each run. Runs of one reader, model and settings over different samples get the same: they are one.
 
-    A name says what sets a contender apart: its reader, its model if there are several, each setting that is not the same
+    A name says what sets a system apart: its reader, its model if there are several, each setting that is not the same
     everywhere. Runs that are alike in everything and over the same samples are kept apart by their folders: by as much of
     the ends of their paths as it takes.
     """

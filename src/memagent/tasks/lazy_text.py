@@ -1,6 +1,7 @@
-"""A document made of pieces of a text that many documents share. Nothing is joined until it is read.
+"""Lazy concatenation: a document as a list of pieces of a text that many documents share.
 
-A hundred documents of four million tokens over one book are the book once and a list of places each.
+A piece is joined only when it is read, so a hundred documents of four million tokens over one book need the memory of one
+book and a list of offsets for each document.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from memagent.core.types import Span
 Piece: TypeAlias = Span | str
 
 
-class Rope:
-    """Spans of `base` and strings of its own, in order; implements the port `memagent.core.types.Text`.
+class LazyText:
+    """Spans of `base` and other strings, in order. Implements the port `memagent.core.types.Text`.
 
-    Two ropes are equal if they read the same.
+    Two lazy texts are equal if their full texts are equal.
     """
 
-    __slots__ = ("_ends", "base", "pieces")
+    __slots__ = ("__weakref__", "_ends", "base", "pieces")
 
     def __init__(self, pieces: Iterable[Piece], base: str = "") -> None:
         self.base = base
@@ -49,13 +50,13 @@ class Rope:
         return self.read(0, len(self))
 
     def __repr__(self) -> str:
-        return f"<Rope of {len(self.pieces)} pieces, {len(self)} characters>"
+        return f"<LazyText of {len(self.pieces)} pieces, {len(self)} characters>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rope) and (self._same_pieces(other) or str(self) == str(other))
+        return isinstance(other, LazyText) and (self._same_pieces(other) or str(self) == str(other))
 
     def __hash__(self) -> int:
         return hash(str(self))
 
-    def _same_pieces(self, other: Rope) -> bool:
+    def _same_pieces(self, other: LazyText) -> bool:
         return self.base is other.base and self.pieces == other.pieces
