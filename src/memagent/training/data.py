@@ -20,6 +20,7 @@ from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
+from memagent.training.reader_turns import TURNS
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes, right_turns
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.updates import Recipe, answer_prompt, draw_exercise, partial_match, plant_all, prompt_parts
@@ -163,10 +164,11 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     while len(rows) < count:
         tokens = recipe.tokens[0] if answers else max(size, rng.randint(*recipe.tokens))
         sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
-        notes = None
+        made = (source.profile, source.materials.tokenizer, sample, size)
         if recipe.false_values and rng.random() < recipe.false_values:  # a share of 0 draws nothing
-            notes = false_notes(rng, sample, source.materials.words)
-        turns = right_turns(source.profile, source.materials.tokenizer, sample, size, notes)
+            turns = right_turns(*made, false_notes(rng, sample, source.materials.words))
+        else:
+            turns = TURNS[recipe.reader](*made)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]
     return rows[:count]
 

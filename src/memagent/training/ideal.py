@@ -23,15 +23,19 @@ Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
 Line: TypeAlias = tuple[str, tuple[str, ...]]  # a key and its values
 
 
-class Notes(Protocol):
+class Lines(Protocol):
+    """What can be written as a memory."""
+
+    @property
+    def lines(self) -> Sequence[Line]: ...
+
+
+class Notes(Lines, Protocol):
     """A state of a perfect reader's memory."""
 
     def after(self, facts: Sequence[Fact]) -> Notes:
         """The notes after a chunk that states `facts`, in document order."""
         ...
-
-    @property
-    def lines(self) -> Sequence[Line]: ...
 
     @property
     def answer(self) -> Sequence[str]:
@@ -135,12 +139,12 @@ def first_notes(sample: Sample) -> Notes:
     return _KINDS[sample.task](sample)
 
 
-def memory_text(notes: Notes) -> str:
+def memory_text(notes: Lines) -> str:
     """The memory: one line per key, in order."""
     return "".join(text for text, _ in memory_pieces(notes))
 
 
-def memory_pieces(notes: Notes) -> list[Piece]:
+def memory_pieces(notes: Lines) -> list[Piece]:
     """The memory as pieces (text, kind). The space before a value is the decision whether there is one."""
     pieces: list[Piece] = []
     for number, (key, values) in enumerate(notes.lines):

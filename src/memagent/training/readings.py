@@ -41,6 +41,7 @@ class TaskRecipe(Part):
     task          name in the catalogue; `options` are its options, where a list means "one of these, at random"
     tokens        length of the document
     chunk         tokens of a chunk
+    reader        whose turns are trained on
     quiet         share of the turns in which nothing changes that are trained on
     false_values  share of the readings that begin with a false value in the memory, which stands until the true one is
                   read; only where a line has one value, and a new statement takes the place of an older one
@@ -52,6 +53,7 @@ class TaskRecipe(Part):
     task: str
     tokens: Range
     chunk: Range
+    reader: Literal["memory", "gated", "parallel"] = "memory"
     quiet: Share = 1.0
     false_values: Share = 0.0
     answer: Share = 0.05

@@ -1,0 +1,64 @@
+"""The right turns of readers that skip and take notes lead the real readers to the right answer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from memagent.core import Budgets, make_reader, plan_reading
+from memagent.driver import read
+from memagent.models.scripted import ScriptedModel
+from memagent.profiles import load_profile
+from memagent.scoring import SCORERS
+from memagent.tasks.haystack import Haystack
+from memagent.tasks.task import Materials
+from memagent.tasks.words import shipped_words
+from memagent.training.readings import draw_sample
+from memagent.training.reader_turns import TURNS
+from tests.helpers import WordTokenizer
+
+PROFILE = load_profile("compact")
+TASKS = (
+    ("niah_single_2", {}),
+    ("niah_multikey_1", {}),
+    ("niah_multivalue", {}),
+    ("niah_multiquery", {}),
+    ("updates", {}),
+    ("vt", {"hops": 2}),
+    ("multihop", {"hops": 2}),
+)
+
+
+def sample(task, options, seed):
+    materials = Materials(tokenizer=WordTokenizer(), haystack=Haystack.shipped(), words=shipped_words("train"))
+    return draw_sample(random.Random(seed), task, options, materials, 800)
+
+
+@pytest.mark.parametrize("reader", sorted(TURNS))
+@pytest.mark.parametrize(("task", "options"), TASKS, ids=[task for task, _ in TASKS])
+def test_a_model_that_gives_the_right_replies_is_shown_the_prompts_and_answers_right(reader, task, options):
+    for seed in range(4):
+        drawn = sample(task, options, seed)
+        turns = TURNS[reader](PROFILE, WordTokenizer(), drawn, 100)
+        replies = {turn.prompt: "".join(text for text, _ in turn.reply).strip() for turn in turns}
+        plan = plan_reading(
+            drawn.document,
+            drawn.question,
+            reader=make_reader(reader),
+            tokenizer=WordTokenizer(),
+            profile=PROFILE,
+            budgets=Budgets(question=100, chunk=100, memory=48, answer=60),
+        )
+        engine = ScriptedModel(lambda turn, replies=replies: replies[turn.user])
+        transcript = read(plan, engine)
+        last = turns[-1]
+        if last.what == "answer":
+            assert SCORERS["all_required"](transcript.answer, drawn.answers, drawn.mode) == 1
+        assert {turn.user for turn in engine.turns} == set(replies)
+
+
+def test_most_turns_of_a_gated_reading_are_three_tokens_long():
+    turns = TURNS["gated"](PROFILE, WordTokenizer(), sample("niah_single_2", {}, 1), 100)
+    assert [turn.what for turn in turns].count("find") == 1
+    assert {turn.reply[0][0] for turn in turns if turn.what in ("wait", "keep")} == {" nothing new"}
