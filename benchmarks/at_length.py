@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -79,15 +80,24 @@ def cell(scores: Scores, tokens: str, tasks: list[str]) -> str:
     return f"{100 * mean(values):.1f} ({100 * bounds.low:.0f}–{100 * bounds.high:.0f}; {len(values)})"
 
 
+def gains(scores: Scores, other: Scores, tokens: str, tasks: list[str]) -> list[float]:
+    """How many points SCORES is above OTHER in each sample that both have."""
+    ours, theirs = of(scores, tokens, tasks), of(other, tokens, tasks)
+    return [100 * (ours[sample] - theirs[sample]) for sample in sorted(ours.keys() & theirs.keys())]
+
+
+def interval(values: list[float]) -> float:
+    """Half of the 95 % interval of the mean: 1.96 standard errors."""
+    return 1.96 * stdev(values) / math.sqrt(len(values))
+
+
 def difference(scores: Scores, other: Scores, tokens: str, tasks: list[str]) -> str | None:
     """Points gained, better and worse readings, and their number, as cells of a row; None with fewer than two readings."""
-    ours, theirs = of(scores, tokens, tasks), of(other, tokens, tasks)
-    gained = [100 * (ours[sample] - theirs[sample]) for sample in sorted(ours.keys() & theirs.keys())]
+    gained = gains(scores, other, tokens, tasks)
     if len(gained) < 2:
         return None
     better, worse = sum(value > 0 for value in gained), sum(value < 0 for value in gained)
-    interval = 1.96 * stdev(gained) / len(gained) ** 0.5
-    return f"{mean(gained):+.1f} ± {interval:.1f} | {better}, {worse} | {len(gained)}".replace("-", "−")
+    return f"{mean(gained):+.1f} ± {interval(gained):.1f} | {better}, {worse} | {len(gained)}".replace("-", "−")
 
 
 def table(ways: dict[str, Scores]) -> None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scaling [--gpus 8 64 512] [--models 7B 14B 32B] [--seed 0]
 
-Prints the tables of docs/results/scaling.md. No GPU is used and none was measured; every constant stands in the last
+Prints the tables behind docs/results/scaling.md. No GPU is used and none was measured; every constant stands in the last
 table with its source.
 """
 

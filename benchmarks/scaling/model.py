@@ -59,7 +59,7 @@ class Experiment:
     updates: float = constant(16, "a rollout batch", "published", "release: 128 / 8 and 256 / 16 prompts")
     document: float = constant(28_000, "tokens", "published", "paper: 200 articles")
     document_spread: float = constant(1_400, "tokens, s.d.", "assumed", "200 articles, s.d. of one 100 tokens")
-    chunk: float = constant(4_874, "tokens", "measured", "streaming.md: mean chunk where 5,000 are allowed")
+    chunk: float = constant(4_874, "tokens", "measured", "benchmarks/streaming.py: mean chunk where 5,000 are allowed")
     max_chunks: float = constant(8, "a document", "published", "release")
     question: float = constant(30, "tokens", "assumed", "HotpotQA; 1,024 are allowed")
     template: float = constant(200, "tokens", "published", "paper, compute model: memory update")

@@ -30,7 +30,7 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("a model in this process", "local") from error
 
 # Prompt tokens generated together: bounds the memory of activations and cache. More is slower on a CPU
-# (docs/results/prefill.md).
+# (docs/results/failed-experiments.md).
 BATCH_TOKENS = 65_536
 BATCH_TOKENS_CPU = 32_768
 # Turns of one reading that are generated in one call: more make no batch larger, and are lost together if it is killed.

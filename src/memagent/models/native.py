@@ -9,7 +9,7 @@ DEFAULTS = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "0",
     # oneDNN keeps a compiled kernel for each of the last 1,024 shapes: at a new prompt length every turn that is a leak of
-    # 2 MB a turn in bfloat16. Sixteen are as fast (docs/results/ask.md).
+    # 2 MB a turn in bfloat16. Sixteen are as fast (docs/results/speed-and-memory.md).
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
     "LRU_CACHE_CAPACITY": "16",
 }

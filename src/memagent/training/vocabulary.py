@@ -1,7 +1,7 @@
 """Words made of a tokenizer's own pieces, so that a model learns to copy what no word list reaches.
 
 A word list reaches only some tokens of a vocabulary. A key whose first token never stood in a key of training is copied
-wrong, and what is noted under a wrong key is soon lost or mixed up (docs/results/training.md).
+wrong, and what is noted under a wrong key is soon lost or mixed up.
 """
 
 from __future__ import annotations

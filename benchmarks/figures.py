@@ -1,0 +1,303 @@
+"""Draws the figures of docs/results from the data in experiments/.
+
+    python -m benchmarks.figures [FOLDER]
+
+FOLDER is docs/results/figures unless another is named. The same data give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any, TypeAlias
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from benchmarks.at_length import Scores, gains, interval, of
+from benchmarks.curves import train
+from memagent.evaluation.statistics import wilson
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "experiments"
+WINDOW, LONGEST = 1024, 447_488
+Points: TypeAlias = list[tuple[float, float, int]]  # x, sum of the scores, number of readings
+NINE = "niah_single_1 niah_single_2 niah_single_3 niah_multikey_1 niah_multikey_2 niah_multikey_3 niah_multivalue".split()
+NINE += ["niah_multiquery", "vt"]
+BLUE, ORANGE, GREEN, PINK, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f"  # after Okabe and Ito
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "memagent",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "errorbar.capsize": 2,
+    "figure.constrained_layout.use": True,
+}
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with (DATA / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def scores(name: str) -> dict[str, Scores]:
+    found: dict[str, Scores] = json.loads((DATA / "scores" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def batches(name: str, quantity: str) -> dict[int, float]:
+    """What a run logged of a quantity, batch by batch."""
+    return {batch: values[quantity] for batch, values in train(DATA / "runs" / name).items() if quantity in values}
+
+
+def in_fives(values: dict[int, float]) -> tuple[list[float], list[float]]:
+    """Means over five batches each, and their middles."""
+    steps = sorted(values)
+    groups = [steps[first : first + 5] for first in range(0, len(steps), 5)]
+    return [mean(group) for group in groups], [100 * mean(values[step] for step in group) for group in groups]
+
+
+def panels(count: int, height: float = 3.3) -> tuple[Figure, list[Any]]:
+    figure = Figure(figsize=(9.0 if count > 1 else 6.0, height))
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def windows_axis(axes: Any, lengths: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [f"{length}" for length in lengths])
+    axes.minorticks_off()
+    axes.set_xlabel("length of the document, in windows of 1,024 tokens")
+
+
+def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") -> None:
+    """Accuracies with their Wilson intervals."""
+    bounds = [wilson(total, n) for _, total, n in points]
+    centre = [100 * total / n for _, total, n in points]
+    below = [middle - 100 * bound.low for middle, bound in zip(centre, bounds, strict=True)]
+    above = [100 * bound.high - middle for middle, bound in zip(centre, bounds, strict=True)]
+    places = [x for x, _, _ in points]
+    axes.errorbar(places, centre, yerr=[below, above], fmt=style, label=label, color=colour, markersize=4, lw=1.4)
+
+
+def accuracies(way: Scores, tasks: list[str]) -> Points:
+    lengths = [tokens for tokens in sorted(way, key=int) if int(tokens) <= LONGEST]
+    read = [(int(tokens) / WINDOW, list(of(way, tokens, tasks).values())) for tokens in lengths]
+    return [(windows, sum(values), len(values)) for windows, values in read if values]
+
+
+def of_reader(reader: str) -> Points:
+    """The accuracy of a reader over the nine tasks, at the lengths at which all nine were read."""
+    rows = [row for row in table("readers") if row["reader"] == reader and row["task"] in NINE]
+    lengths = sorted({int(row["tokens"]) for row in rows})
+    cells = [(tokens, [row for row in rows if int(row["tokens"]) == tokens]) for tokens in lengths]
+    return [
+        (
+            tokens / WINDOW,
+            sum(float(row["accuracy"]) * int(row["n"]) for row in here),
+            sum(int(row["n"]) for row in here),
+        )
+        for tokens, here in cells
+        if len(here) == len(NINE)
+    ]
+
+
+def extrapolation() -> Figure:
+    figure, (left, right) = panels(2)
+    memory = scores("greedy")["after RL"]
+    looks = {"retrieve": (ORANGE, "s-"), "append": (GREEN, "^-"), "truncate": (PINK, "D-"), "direct": (GREY, "X-")}
+    line(left, accuracies(memory, NINE), "memory", BLUE)
+    for reader, (colour, style) in looks.items():
+        points = of_reader(reader)
+        if points:
+            line(left, points, reader, colour, style)
+    left.set(title="Mean of nine tasks, by reader", ylabel="accuracy, %", ylim=(-3, 103))
+    hard = {"vt": ORANGE, "niah_multivalue": GREEN, "niah_multikey_2": PINK, "niah_multikey_3": GREY}
+    easy = [task for task in NINE if task not in hard]
+    for place, task in enumerate(easy):
+        points = accuracies(memory, [task])
+        label = "the five others" if not place else None
+        right.plot(
+            [x for x, _, _ in points], [100 * total / n for _, total, n in points], color=BLUE, lw=1, alpha=0.6, label=label
+        )
+    for (task, colour), style in zip(hard.items(), ("s-", "^-", "D-", "X-"), strict=True):
+        line(right, accuracies(memory, [task]), task, colour, style)
+    right.set(title="The memory reader, by task", ylim=(65, 101))
+    for axes in (left, right):
+        windows_axis(axes, [1, 4, 16, 64, 437])
+        axes.legend(loc="lower left")
+    return figure
+
+
+def reinforcement_learning() -> Figure:
+    figure, (left, right) = panels(2)
+    for name, file, style, colour in (
+        ("greedy", "greedy", "o-", BLUE),
+        ("sampled at temperature 1", "sampled", "s-", ORANGE),
+    ):
+        ways = scores(file)
+        line(left, accuracies(ways["warm start"], NINE), f"{name}, warm start", colour, style.replace("-", "--"))
+        line(left, accuracies(ways["after RL"], NINE), f"{name}, after RL", colour, style)
+        lengths = [tokens for tokens in sorted(ways["warm start"], key=int) if tokens in ways["after RL"]]
+        paired = [gains(ways["after RL"], ways["warm start"], tokens, NINE) for tokens in lengths]
+        right.errorbar(
+            [int(tokens) / WINDOW for tokens in lengths],
+            [mean(values) for values in paired],
+            yerr=[interval(values) for values in paired],
+            fmt=style,
+            color=colour,
+            label=name,
+            markersize=4,
+        )
+    right.axhline(0, color="black", lw=0.8)
+    left.set(title="Accuracy", ylabel="mean of nine tasks, %", ylim=(20, 102))
+    right.set(title="Gain of the same readings, after RL", ylabel="points")
+    for axes in (left, right):
+        windows_axis(axes, [1, 4, 16, 64, 437])
+        axes.legend(loc="lower left" if axes is left else "upper left")
+    return figure
+
+
+def credit_assignment() -> Figure:
+    figure, (left, right) = panels(2)
+    untouched = batches("credit-none", "reward")
+    runs = {"every turn": ("credit-all", BLUE, "o-"), "the answer only": ("credit-answer", ORANGE, "s-")}
+    left.plot(*in_fives(untouched), "^--", color=GREY, label="untouched weights", markersize=4)
+    for place, (name, (run, colour, style)) in enumerate(runs.items()):
+        rewards = {batch: value for batch, value in batches(run, "reward").items() if batch in untouched}
+        left.plot(*in_fives(rewards), style, color=colour, label=f"credit to {name}", markersize=4)
+        gained = [100 * (rewards[batch] - untouched[batch]) for batch in rewards if batch > 1]
+        right.scatter(
+            [place + (n / len(gained) - 0.5) / 3 for n in range(len(gained))], gained, s=8, color=colour, alpha=0.35
+        )
+        right.errorbar([place], [mean(gained)], yerr=[interval(gained)], fmt="D", color=colour, markersize=6)
+    right.axhline(0, color="black", lw=0.8)
+    right.set_xticks(range(len(runs)), [f"credit to {name}" for name in runs])
+    right.set(title="Difference from untouched weights, batch by batch", ylabel="points of reward", xlim=(-0.6, 1.6))
+    left.set(title="Reward, five batches each", xlabel="batch", ylabel="reward, %")
+    left.legend(loc="lower left")
+    return figure
+
+
+def memory_and_hops() -> Figure:
+    figure, (axes,) = panels(1)
+    for hops, colour, style in zip("1234", (BLUE, ORANGE, GREEN, PINK), ("o-", "s-", "^-", "D-"), strict=True):
+        rows = [row for row in table("memory-and-hops") if row["hops"] == hops]
+        points = [(float(row["memory_tokens"]), float(row["right"]), int(row["readings"])) for row in rows]
+        line(axes, points, f"{hops} hop{'s' * (hops != '1')}", colour, style)
+    axes.set_xticks([32, 64, 128, 192])
+    axes.set(xlabel="memory budget, tokens", ylabel="accuracy, %", ylim=(-1, 42))
+    axes.legend(ncols=4, loc="upper center")
+    return figure
+
+
+def speed_and_memory() -> Figure:
+    figure, (left, right) = panels(2)
+    rows = table("ask")
+    tokens, seconds = ([float(row[name]) for row in rows] for name in ("tokens", "seconds"))
+    left.loglog(tokens, seconds, "o-", color=BLUE)
+    for row, x, y in zip(rows, tokens, seconds, strict=True):
+        left.annotate(f"{row['seconds']} s, peak {row['peak_mb']} MB", (x, y), xytext=(6, -11), textcoords="offset points")
+    left.set(
+        title="memagent ask, one question",
+        xlabel="tokens of the document",
+        ylabel="seconds",
+        xlim=(6e3, 1.2e7),
+        ylim=(0.5, 250),
+    )
+    parts = table("speedups")[::-1]
+    names = [f"{row['part']}\n{row['case']}" for row in parts]
+    ratios = [float(row["ratio"]) for row in parts]
+    bars = right.barh(names, ratios, color=BLUE, height=0.6)
+    right.bar_label(bars, [f"{ratio} ×" for ratio in ratios], padding=3)
+    right.axvline(1, color="black", lw=0.8)
+    right.tick_params(axis="y", labelsize=7)
+    right.set(title="Speed over plain code", xlim=(0, 4.2), xlabel="times as fast")
+    return figure
+
+
+def scaling() -> Figure:
+    figure, (left, right) = panels(2)
+    rows = table("scaling")
+    names = [f"{row['model']}\n{row['gpus']}" for row in rows]
+    base = [0.0] * len(rows)
+    for phase, colour in zip(("rollout", "log_probabilities", "update"), (ORANGE, PINK, BLUE), strict=True):
+        totals = [sum(float(row[name]) for name in ("rollout", "log_probabilities", "update", "sync")) for row in rows]
+        shares = [100 * float(row[phase]) / total for row, total in zip(rows, totals, strict=True)]
+        left.bar(names, shares, bottom=base, label=phase.replace("_", "-"), color=colour, width=0.7)
+        base = [low + share for low, share in zip(base, shares, strict=True)]
+    left.set(title="Shares of a step, readings on their own", ylabel="% of the step", xlabel="model, GPUs", ylim=(0, 118))
+    left.legend(ncols=3, loc="upper center")
+    for shift, (way, colour) in enumerate((("lockstep", GREY), ("on_their_own", ORANGE), ("asynchronous", GREEN))):
+        places = [place for place, row in enumerate(rows) if row[way]]
+        values = [float(rows[place][way]) / float(rows[place]["lockstep"]) for place in places]
+        right.bar(
+            [place + 0.27 * (shift - 1) for place in places], values, width=0.25, color=colour, label=way.replace("_", " ")
+        )
+    right.set_xticks(range(len(rows)), names)
+    right.set(title="Length of a step, by kind of rollout", ylabel="lockstep = 1", xlabel="model, GPUs", ylim=(0, 1.35))
+    right.legend(ncols=3, loc="upper center")
+    return figure
+
+
+def cluster() -> Figure:
+    figure, (left, right) = panels(2)
+    ours, theirs = batches("rl-seed-33", "reward"), batches("rl-seed-33-verl", "reward")
+    left.plot(list(ours), [100 * value for value in ours.values()], color=BLUE, label="small trainer")
+    left.plot(list(theirs), [100 * value for value in theirs.values()], "x", color=ORANGE, label="verl, two learners")
+    left.set(title="Reward", xlabel="batch", ylabel="%")
+    for quantity, colour, style in (("loss", BLUE, "o-"), ("grad_norm", ORANGE, "s-")):
+        one, other = batches("rl-seed-33", quantity), batches("rl-seed-33-verl", quantity)
+        apart = [abs(one[batch] - other[batch]) / abs(one[batch]) for batch in one]
+        right.semilogy(list(one), apart, style, color=colour, label=quantity.replace("_", " "), markersize=3, lw=1)
+    right.set(title="Relative difference of the two", xlabel="batch")
+    for axes in (left, right):
+        axes.legend()
+    return figure
+
+
+def failed_experiments() -> Figure:
+    figure, (axes,) = panels(1, 2.8)
+    rows = table("failed")[::-1]
+    for place, row in enumerate(rows):
+        spread = float(row["interval"]) if row["interval"] else None
+        axes.errorbar(
+            [float(row["points"])], [place], xerr=spread, fmt="o" if spread else "D", color=BLUE if spread else GREY
+        )
+    axes.axvline(0, color="black", lw=0.8)
+    axes.set_yticks(range(len(rows)), [row["experiment"] for row in rows], fontsize=8)
+    axes.set(xlabel="points gained at 64 windows")
+    return figure
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    draw.__name__.replace("_", "-"): draw
+    for draw in (
+        extrapolation,
+        reinforcement_learning,
+        credit_assignment,
+        memory_and_hops,
+        speed_and_memory,
+        scaling,
+        cluster,
+        failed_experiments,
+    )
+}
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with rc_context(STYLE):
+        for name, draw in FIGURES.items():
+            draw().savefig(folder / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/results/figures")
