@@ -306,3 +306,23 @@ def test_missing_extras_name_the_command(monkeypatch):
     monkeypatch.delitem(sys.modules, "memagent.models.local", raising=False)
     with pytest.raises(memagent.MissingExtraError, match=r"pip install 'memagent\[local\]'"):
         memagent.open_model("embedded")
+
+
+def test_a_parallel_reading_says_where_each_merged_line_was_read_and_how_much_of_the_document():
+    text = memagent.from_text("alpha is 1. " + "filler " * 40 + "beta is 2. " + "filler " * 40)
+
+    def script(turn):
+        if turn.kind == "note":
+            found = [fact for fact in ("alpha is 1.", "beta is 2.") if fact in turn.user]
+            return "\n".join(found) or "nothing new"
+        return "alpha is 1. beta is 2." if turn.kind == "merge" else "beta is 2"
+
+    budgets = {"question_tokens": 30, "chunk_tokens": 150, "memory_tokens": 40, "answer_tokens": 20}
+    reading = memagent.read(text, "What is beta?", model=scripted(script), reader="parallel", **budgets)
+    [source] = reading.provenance
+    assert (source.line, source.turn) == ("alpha is 1. beta is 2.", 0)
+    assert "beta is 2" in reading.evidence[0].quote
+    assert reading.share_read == 1.0
+    one = {"passages": 1, "rounds": 1}
+    reading = memagent.read(text, "What is beta?", model=scripted(), reader="search", reader_options=one, **budgets)
+    assert 0 < reading.share_read < 1

@@ -10,10 +10,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from memagent.core import LineOrigin, Outcome, Provenance, Span, Text
+from memagent.core.spans import merged
+from memagent.core.types import TurnKind
 from memagent.errors import ModelError
 
 _QUOTE_CHARS = 70
 _SHORTEST_SEARCHED = 2
+# What a turn came to whose reply is no note.
+_NO_NOTE = frozenset({"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty"})
 
 
 class Locator(Text, Protocol):
@@ -62,7 +66,8 @@ class Evidence:
 class Reading:
     """The result of one document × one question. `error` is None, or why there is no answer; `cause` the exception behind.
 
-    `seconds` is how long the reading took; of sessions before it was resumed, what the engine took is counted.
+    `share_read` is the share of the document that was shown to the model, from 0 to 1. `seconds` is how long the reading
+    took; of sessions before it was resumed, what the engine took is counted.
     """
 
     question: str
@@ -71,6 +76,7 @@ class Reading:
     id: str | None = None
     error: str | None = None
     turns: int = 0
+    share_read: float = 0.0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     usage: Usage = Usage()
     provenance: tuple[Source, ...] = ()
@@ -86,7 +92,18 @@ class Reading:
         values = asdict(replace(self, cause=None))
         del values["cause"]
         values["reading"] = values.pop("id")
-        first = ("answer", "memory", "reading", "turns", "document", "usage", "seconds", "model", "provenance")
+        first = (
+            "answer",
+            "memory",
+            "reading",
+            "turns",
+            "share_read",
+            "document",
+            "usage",
+            "seconds",
+            "model",
+            "provenance",
+        )
         return {key: values[key] for key in (*first, *(key for key in values if key not in first))}
 
 
@@ -98,21 +115,35 @@ class Ledger:
         self.outcomes: Counter[str] = Counter()
         self.usage = Usage()
         self.last_spans: tuple[Span, ...] = ()  # what the last turn showed
+        self._shown: list[Span] = []
         self._provenance = Provenance()
 
     def add(
-        self, number: int, spans: tuple[Span, ...], outcome: Outcome | str, memory: str, completion: Mapping[str, Any]
+        self,
+        number: int,
+        kind: TurnKind | str,
+        spans: tuple[Span, ...],
+        outcome: Outcome | str,
+        memory: str,
+        completion: Mapping[str, Any],
     ) -> None:
-        """Takes in a finished turn. `completion` has the token counts and seconds of `Usage`."""
+        """Takes in a finished turn. `completion` has the reply as `text`, and the token counts and seconds of `Usage`."""
         self.turns += 1
         self.outcomes[outcome] += 1
         self.last_spans = spans
-        self._provenance.update(number, spans, memory)
+        self._shown = list(merged([*self._shown, *spans]))
+        reply = "" if outcome in _NO_NOTE else str(completion.get("text", ""))
+        self._provenance.update(number, spans, memory, kind=kind, reply=reply)
         added = {key: completion.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
         self.usage = Usage(
             calls=self.usage.calls + 1,
             **{key: getattr(self.usage, key) + value for key, value in added.items()},
         )
+
+    @property
+    def characters_read(self) -> int:
+        """Characters of the document that some turn showed."""
+        return sum(map(len, self._shown))
 
     @property
     def origins(self) -> tuple[LineOrigin, ...]:

@@ -48,7 +48,8 @@ class Progress:
     def add(self, record: TurnRecord) -> None:
         """Takes in a finished turn."""
         self.state = record.state
-        self.ledger.add(record.number, record.spans, record.outcome, record.memory, _costs(record.completion))
+        said = {"text": record.completion.text, **_costs(record.completion)}
+        self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
 _COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
@@ -186,6 +187,7 @@ class Session:
             error=str(cause) if cause else None,
             cause=cause,
             turns=ledger.turns,
+            share_read=ledger.characters_read / max(1, len(self.document)),
             outcomes=dict(ledger.outcomes),
             usage=ledger.usage,
             provenance=sources(ledger.origins, self.document),
@@ -206,7 +208,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     reading, replayed = Progress(plan=plan, state=protocol.start(plan), id=id), list[TurnEntry]()
     snapshot: Mapping[str, Any] | None = None
     for entry in journal.turns(id):
-        reading.ledger.add(entry.number, spans_of(entry), entry.outcome, entry.memory, entry.completion)
+        reading.ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
         if entry.state is None:
             replayed.append(entry)
         else:

@@ -14,8 +14,8 @@ from memagent.scoring import SCORERS
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.task import Materials
 from memagent.tasks.words import shipped_words
-from memagent.training.readings import draw_sample
 from memagent.training.reader_turns import TURNS
+from memagent.training.readings import draw_sample
 from tests.helpers import WordTokenizer
 
 PROFILE = load_profile("compact")

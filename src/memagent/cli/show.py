@@ -60,6 +60,7 @@ def _print_origin(result: Reading) -> None:
 
 def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) -> None:
     tokens = max((result.document.get("tokens", 0) for result in results), default=0)
+    shares = [result.share_read for result in results]
     prompt = sum(result.usage.prompt_tokens for result in results)
     written = sum(result.usage.completion_tokens for result in results)
     turns, seconds = sum(result.turns for result in results), max((result.seconds for result in results), default=0.0)
@@ -68,7 +69,13 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
     ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window else ""
     model = f"model {session.settings.model}" + (f" ({session.settings.identity})" if verbose else "")
     err.print(
-        f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {turns:,} turns ·"
+        f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)} · {turns:,} turns ·"
         f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(model)}[/]",
         soft_wrap=True,
     )
+
+
+def _read(shares: Sequence[float]) -> str:
+    """What was read of the document, in per cent: "100 %" only for all of it; the least and the most of several readings."""
+    least, most = ("100" if share >= 1 else f"{min(99.9, 100 * share):.1f}" for share in (min(shares), max(shares)))
+    return f"{least} % read" if least == most else f"{least} to {most} % read"

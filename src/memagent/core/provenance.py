@@ -1,11 +1,19 @@
-"""Where each line of a memory came from."""
+"""Where each line of a memory came from: the turn that first wrote it, and the text that turn showed.
+
+Where notes are merged, the turn that wrote a line showed no text but notes. Its line is then traced to those notes, or
+lines of the memory before, that hold its words: verbatim, or as few of them as it takes to cover the words that they know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memagent.core.types import Span
+from memagent.core.spans import merged
+from memagent.core.types import Span, TurnKind
+
+_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +21,7 @@ class LineOrigin:
     """A line of the memory, the number of the turn that first wrote it and the spans shown in that turn.
 
     First means: since then the line has been in every memory. A line that was dropped and written again counts from its
-    return.
+    return. Of a line merged from several notes, `turn` is the first of the turns that wrote them.
     """
 
     line: str
@@ -22,15 +30,32 @@ class LineOrigin:
 
 
 class Provenance:
-    """Follows the memory turn by turn. Holds the lines of the present memory only, whatever the document's length."""
+    """Follows the memory turn by turn. Holds the lines of the present memory and of notes that wait to be merged."""
 
     def __init__(self) -> None:
         self._origins: dict[str, LineOrigin] = {}
+        self._noted: dict[str, LineOrigin] = {}
 
-    def update(self, turn: int, spans: tuple[Span, ...], memory: str) -> None:
-        """Takes in the memory after `turn`, in which `spans` were shown."""
-        lines = dict.fromkeys(line.strip() for line in memory.splitlines() if line.strip())
-        self._origins = {line: self._origins.get(line) or LineOrigin(line=line, turn=turn, spans=spans) for line in lines}
+    def update(
+        self, turn: int, spans: tuple[Span, ...], memory: str, *, kind: TurnKind | str = "update", reply: str = ""
+    ) -> None:
+        """Takes in the memory after `turn`, in which `spans` were shown. `reply` is what a turn noted or merged."""
+        if kind in ("note", "merge"):
+            for line in _lines(reply):
+                self._noted.setdefault(line, self._traced(line, turn, spans, kind))
+        before, self._origins = self._origins, {}
+        for line in _lines(memory):
+            self._origins[line] = before.get(line) or self._noted.get(line) or LineOrigin(line=line, turn=turn, spans=spans)
+        if kind not in ("note", "merge") or list(before) != list(self._origins):
+            self._noted = {}
+
+    def _traced(self, line: str, turn: int, spans: tuple[Span, ...], kind: TurnKind | str) -> LineOrigin:
+        """The origin of a line that a note or a merge wrote."""
+        found = _covering(line, [*self._origins.values(), *self._noted.values()]) if kind == "merge" else ()
+        if not found:
+            return LineOrigin(line=line, turn=turn, spans=spans)
+        together = tuple(merged(span for one in found for span in one.spans))
+        return LineOrigin(line=line, turn=min(one.turn for one in found), spans=together)
 
     @property
     def origins(self) -> tuple[LineOrigin, ...]:
@@ -44,3 +69,20 @@ def provenance(memories: Iterable[tuple[int, tuple[Span, ...], str]]) -> tuple[L
     for turn, spans, memory in memories:
         follower.update(turn, spans, memory)
     return follower.origins
+
+
+def _lines(text: str) -> list[str]:
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+
+
+def _covering(line: str, known: Sequence[LineOrigin]) -> list[LineOrigin]:
+    """The fewest known lines that hold the words of `line`, greedily, the one with most of them first; [] if none does."""
+    words = {origin: set(_WORD.findall(origin.line.lower())) for origin in known}
+    missing, chosen = set(_WORD.findall(line.lower())), list[LineOrigin]()
+    while missing:
+        best = max(words, key=lambda origin: len(words[origin] & missing), default=None)
+        if best is None or not words[best] & missing:
+            break
+        chosen.append(best)
+        missing -= words[best]
+    return chosen

@@ -118,7 +118,7 @@ class Diagnosis:
 def diagnose(record: Record) -> Diagnosis:
     """Follows every needed fact of a reading."""
     needed = [fact for fact in record.facts if fact.needed]
-    updates = [turn for turn in record.turns if turn.kind == "update" and turn.outcome not in _RETRIES]
+    updates = [turn for turn in record.turns if turn.kind in ("update", "merge") and turn.outcome not in _RETRIES]
     places = [_shown(record, fact) for fact in needed]
     return Diagnosis(
         traces=tuple(_traces(needed, places, updates)),
@@ -139,7 +139,7 @@ def _shown(record: Record, fact: Fact) -> tuple[int | None, bool]:
     """The first turn that showed any of a fact, and whether it was ever shown whole."""
     first: int | None = None
     for turn in record.turns:
-        for span in turn.spans:
+        for span in turn.spans if turn.kind != "merge" else ():  # it shows notes on them
             if span.start < fact.end and fact.start < span.end:
                 first = turn.number if first is None else first
                 if span.start <= fact.start and fact.end <= span.end:

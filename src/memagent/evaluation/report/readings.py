@@ -17,6 +17,7 @@ from memagent.tasks.samples import Fact, Sample
 _TURNS = 24  # turns of one reading that are shown, at most
 _PASSAGES = 12
 _NUMBERED = 12  # so many facts still have room for their numbers
+_SHOWS = ("update", "note")  # turns that show a part of the document and may write something down
 _LABELS = {
     "shown": "shown",
     "change": "the memory changed",
@@ -126,7 +127,7 @@ def _turns(record: Record, diagnosis: Diagnosis, sample: Sample | None) -> Itera
         if quiet:
             yield Gap(turns=quiet, changes=changes)
             quiet = changes = 0
-        inside = record.shown is None and turn.kind == "update"
+        inside = record.shown is None and turn.kind in _SHOWS
         yield ShownTurn(
             turn=turn,
             facts=_facts_in(turn, diagnosis) if inside else (),
@@ -143,7 +144,7 @@ def _chosen(record: Record, diagnosis: Diagnosis, before: dict[int, str]) -> set
     ranked: list[tuple[int, int]] = []
     for turn in record.turns:
         moved = any(_events(turn.number, diagnosis))
-        showed = record.shown is None and turn.kind == "update" and bool(_facts_in(turn, diagnosis))
+        showed = record.shown is None and turn.kind in _SHOWS and bool(_facts_in(turn, diagnosis))
         changed = turn.memory is not None and turn.memory != before[turn.number]
         answered = turn.kind == "answer" and turn.reply is not None
         if moved or showed or changed or answered:
@@ -182,7 +183,7 @@ def _marks(record: Record, diagnosis: Diagnosis) -> Iterator[tuple[str, list[int
     """Passages shown, changes of the memory, needed facts, and where they were kept and lost, with the facts' numbers."""
     for span in record.shown or ():
         yield "shown", [], span
-    followed = [turn for turn in record.turns if turn.kind == "update" and turn.spans and record.shown is None]
+    followed = [turn for turn in record.turns if turn.kind != "answer" and turn.spans and record.shown is None]
     places = {turn.number: Span(start=turn.spans[0].start, end=turn.spans[-1].end) for turn in followed}
     changed = [span for turn in followed if turn.memory is not None for span in turn.spans]
     for span in merged(changed):

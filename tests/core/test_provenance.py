@@ -1,0 +1,46 @@
+"""Lines are traced to the turns that wrote them, through notes and merges."""
+
+from __future__ import annotations
+
+from memagent.core import Provenance, Span
+
+
+def span(start, end):
+    return (Span(start=start, end=end),)
+
+
+def origins(follower):
+    return {one.line: (one.turn, one.spans) for one in follower.origins}
+
+
+def test_a_merged_line_is_traced_to_the_notes_that_hold_its_words():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "", kind="note", reply="- amber: 12")
+    follower.update(1, span(10, 20), "", kind="note", reply="- cobalt: 34\n- amber: 56")
+    follower.update(2, span(20, 30), "", kind="note", reply="- jade: 78")
+    memory = "- amber: 12, 56\n- jade: 78\nsomething made up"
+    follower.update(3, span(0, 30), memory, kind="merge", reply=memory)
+    assert origins(follower) == {
+        "- amber: 12, 56": (0, span(0, 20)),
+        "- jade: 78": (2, span(20, 30)),
+        "something made up": (3, span(0, 30)),
+    }
+
+
+def test_lines_are_traced_through_levels_of_merges_and_through_the_memory_of_an_earlier_round():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "", kind="note", reply="amber is 12")
+    follower.update(1, span(10, 20), "", kind="note", reply="cobalt is 34")
+    follower.update(2, span(0, 20), "", kind="merge", reply="amber is 12; cobalt is 34")
+    follower.update(3, span(0, 20), "amber 12", kind="merge", reply="amber 12")
+    assert origins(follower) == {"amber 12": (0, span(0, 10))}
+    follower.update(4, span(30, 40), "amber 12", kind="note", reply="jade is 78")
+    follower.update(5, span(30, 40), "amber 12 and jade 78", kind="merge", reply="amber 12 and jade 78")
+    assert origins(follower) == {"amber 12 and jade 78": (0, (Span(start=0, end=10), Span(start=30, end=40)))}
+
+
+def test_a_single_note_that_becomes_the_memory_keeps_its_origin():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "amber is 12", kind="note", reply="amber is 12")
+    follower.update(1, span(10, 20), "amber is 12", kind="note", reply="")
+    assert origins(follower) == {"amber is 12": (0, span(0, 10))}
