@@ -8,8 +8,8 @@ Single turns of each sample, read greedily by the protocol; a turn is right if t
 about one key of each sample (drawn with --seed), with nothing noted of the others:
 
     noted      the first chunk that states its value, "not yet" in the memory
-    corrected  the same with a false value of the form of the true one in the memory; once more without drafts, since those
-               hold what stands (lenience, decision 0017)
+    corrected  the same with a false value of the form of the true one in the memory; once more without the family's rules,
+               which keep what stands (its acceptance threshold, decision 0017)
     waits      chunks that state nothing that is asked, "not yet" in the memory: the others are false finds
     keeps      the same chunks with the true value in the memory: the others lose it
 
@@ -24,10 +24,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memagent.core import Completion, Plan, State, advance, next_turn
+from memagent.core import Completion, Plan, State, advance, pending, turn
+from memagent.core.readers.chunkwise import ChunkState
 from memagent.errors import MemagentError
 from memagent.evaluation.statistics import wilson
-from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
+from memagent.models.open import OpenModel, model_folder, narrowed, open_model, read_defaults
 from memagent.settings import make_plan, make_settings
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
@@ -64,16 +65,17 @@ def cases(sample: Sample, plan: Plan, rng: random.Random, words: Words) -> Itera
         ("keeps", true, quiet),
     ):
         for place in places:
-            state = State(chunk=place, turn=place, memory=memory_text(notes))
+            state = ChunkState(part=place, turns=place, memory=memory_text(notes))
             yield what, Case(sample.task, plan, state, memory_text(notes.after(shown[place])))
 
 
 def right(opened: OpenModel, asked: list[Case]) -> list[tuple[str, bool]]:
     """Of each turn its task, and whether the memory comes out right."""
-    turns = [turn for case in asked if (turn := next_turn(case.plan, case.state))]
+    turns = [turn(case.plan, case.state, id) for case in asked for id in pending(case.plan, case.state)]
+    replies = zip(asked, turns, opened.engine.generate(turns), strict=True)
     return [
-        (case.task, isinstance(reply, Completion) and advance(case.plan, case.state, reply).memory == case.right)
-        for case, reply in zip(asked, opened.engine.generate(turns), strict=True)
+        (case.task, isinstance(reply, Completion) and advance(case.plan, case.state, one.id, reply).memory == case.right)
+        for case, one, reply in replies
     ]
 
 
@@ -101,9 +103,7 @@ def main() -> None:
         samples = [file.load(entry.id) for entry in file.entries]
         for model in options.model:
             folder = model_folder(model)
-            defaults = read_defaults(folder)
-            plain = narrowed(LocalEngine(folder), defaults)
-            held = narrowed(LocalEngine(folder, drafts=defaults.drafts), defaults)
+            plain, held = narrowed(LocalEngine(folder), read_defaults(folder)), open_model(model)
             settings, words = make_settings(held, model="benchmark"), shipped_words("eval")
             asked: dict[str, list[Case]] = defaultdict(list)
             for number, sample in enumerate(samples):
@@ -115,7 +115,7 @@ def main() -> None:
             columns = {
                 "noted": right(held, asked["noted"]),
                 "corrected": right(held, asked["corrected"]),
-                "corrected, without drafts": right(plain, asked["corrected"]),
+                "corrected, without rules": right(plain, asked["corrected"]),
                 "waits": right(held, asked["waits"]),
                 "keeps": right(held, asked["keeps"]),
             }
