@@ -19,6 +19,7 @@ NEEDED = (
     "memagent/embedded/model/model.safetensors",
     "memagent/embedded/model/memagent.toml",
     "memagent/embedded/model/tokenizer.json",
+    "memagent/embedded/recipe.toml",
     "memagent/profiles/default.toml",
     "memagent/training/presets/paper-7b.toml",
     "memagent/tasks/data/moby_dick.txt.gz",

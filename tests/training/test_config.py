@@ -10,7 +10,6 @@ from memagent.errors import ConfigError
 from memagent.training.config import PRESETS, SftConfig, config_text, load_config
 from memagent.training.rl_config import RlConfig
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 RL = """
 start = "embedded"
 steps = 4
@@ -30,17 +29,23 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_preset_is_valid(path: Path) -> None:
-    assert load_config(path.stem, SftConfig if path.stem.endswith("-sft") else RlConfig)
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_configuration_of_the_repository_is_valid(path: Path) -> None:
-    assert load_config(path, SftConfig)
+    assert load_config(path.stem, RlConfig)
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"no configuration 'embeded-cpu'.*presets?: .*embedded-cpu-sft"):
-        load_config("embeded-cpu", SftConfig)
+    with pytest.raises(ConfigError, match=r"no configuration 'paper-8b'.*preset: paper-7b"):
+        load_config("paper-8b", RlConfig)
+
+
+def test_a_former_preset_names_the_stage_that_it_is_now() -> None:
+    with pytest.raises(ConfigError, match="is now the stage 'long-documents' of the recipe `embedded`"):
+        load_config("embedded-cpu-long-sft", SftConfig)
+
+
+def test_a_weight_is_a_number_or_points_over_the_progress_of_a_run(tmp_path: Path) -> None:
+    path = written(tmp_path, RL)
+    assert load_config(path, RlConfig, ["task.0.weight=0.4"]).task[0].weight == [(0.0, 0.4)]
+    assert load_config(path, RlConfig, ["task.0.weight=[[0, 1], [1, 2]]"]).task[0].weight == [(0.0, 1.0), (1.0, 2.0)]
 
 
 def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
 if TYPE_CHECKING:
     from memagent.training.fields import Part
+    from memagent.training.recipe import Planned
     from memagent.training.rl_config import RlConfig
 
 Config = TypeVar("Config", bound="Part")
@@ -26,7 +27,9 @@ app = typer.Typer(help="Train a model to keep what matters in its memory.", no_a
 Source = Annotated[
     str | None,
     typer.Argument(
-        metavar="CONFIG", help="A TOML file, or the name of a preset. With --resume it can be left out.", show_default=False
+        metavar="CONFIG",
+        help="A TOML file, a preset, or a stage of a recipe (RECIPE:STAGE). With --resume it can be left out.",
+        show_default=False,
     ),
 ]
 Out = Annotated[Path, typer.Option("--output", "-o", help="The run's folder: metrics, checkpoints, validation.")]
@@ -103,6 +106,50 @@ def rl(
 
 
 @app.command()
+def recipe(
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the runs: one for each stage, by its name.")],
+    source: Annotated[str, typer.Argument(metavar="RECIPE", help="A TOML file, or the name of a recipe.")] = "embedded",
+    only: Annotated[str | None, typer.Option(metavar="STAGE", help="Train this stage alone.")] = None,
+    first: Annotated[str | None, typer.Option("--from", metavar="STAGE", help="Begin with this stage.")] = None,
+    last: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="End with this stage.")] = None,
+    changes: Annotated[
+        list[str],
+        typer.Option("--set", help="Change a field of one stage (STAGE.seed=7), of a kind (rl.steps=9) or of all stages."),
+    ] = [],  # noqa: B006  # typer copies it
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the stages, and train nothing.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train all stages of a recipe, each from the weights of the one before it.
+
+    Finished stages are skipped, and an interrupted one goes on: run the same command again.
+    """
+    with boundary() as hints:
+        _require()
+        from memagent.training.recipe import check_begun, plan, position, train
+
+        stages = plan(source, output, changes)
+        names = [one.stage.name for one in stages]
+        if only and (first or last):
+            raise ConfigError("--only is a stage alone: give it without --from and --until")
+        begin, end = (position(names, name) if name else None for name in (only or first, only or last))
+        chosen = stages[begin : None if end is None else end + 1]
+        if not chosen:
+            raise ConfigError(f"--from {first} comes after --until {last}: the order is {', '.join(names)}")
+        if dry_run:
+            for one in chosen:
+                _show_stage(one)
+            return
+        check_begun(stages, chosen)
+        hints.append("run the same command again: it goes on where it was interrupted")
+        for one in chosen:
+            state = "finished before" if one.finished else f"{one.steps} steps"
+            err.print(plain(f"stage {one.stage.name} ({names.index(one.stage.name) + 1} of {len(names)}): {state}"))
+            if not one.finished:
+                train(one, None if quiet else err)
+        err.print(f"the model: memagent train export {plain(str(chosen[-1].folder))} FOLDER --checkpoint last")
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     folder: Annotated[Path, typer.Argument(help="The model folder to write.")],
@@ -126,6 +173,21 @@ def export(
 
             export_checkpoint(run, folder, checkpoint, dtype)
         err.print(f"the model: memagent ask … --model {plain(str(folder))}")
+
+
+def _show_stage(planned: Planned) -> None:
+    """Where a stage starts, what it trains on, and how far it is."""
+    stage, config, reached = planned.stage, planned.config, planned.reached
+    if planned.before:
+        start = f"the {'run' if stage.resume else 'weights'} of {planned.before.name}"
+    else:
+        start = config.start or "random weights"
+    steps = f"{planned.steps} steps" + (f" of a schedule of {planned.schedule}" if stage.stop_after else "")
+    state = "finished" if planned.finished else "not begun" if reached is None else f"interrupted, saved at step {reached}"
+    print(f"{stage.name}: {stage.kind}, {steps}, from {start}; {state}")
+    if stage.about:
+        print(f"    {stage.about}")
+    print(f"    {', '.join(planned.parts)}")
 
 
 def _require() -> None:
@@ -176,6 +238,7 @@ def _configured(
     A folder with a run is not begun again by mistake.
     """
     from memagent.training.config import read_config
+    from memagent.training.recipe import read_stage
 
     kept = output / _CONFIG
     if output.exists() and not output.is_dir():
@@ -186,6 +249,8 @@ def _configured(
     if source is None and not (resume and kept.exists()):
         why = f"there is no run in {output} to go on with" if resume else "a run needs a configuration"
         raise ConfigError(f"{why}: give CONFIG, a TOML file or the name of a preset")
+    if source and ":" in source and not Path(source).is_file():
+        return read_stage(source, kind, changes)
     return read_config(source or kept, kind, changes)
 
 

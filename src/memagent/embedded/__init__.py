@@ -1,6 +1,7 @@
 """The shipped model, and everything that is so only because of it.
 
     model/        weights, tokenizer, card, and how to read with them
+    recipe.toml   how it is trained, stage by stage
     family.py     what the engine is handed: the rules and patches below, as one value
     replies.py    the form of its memories, and how its replies fail
     drafts.py     when a token of the old memory stands in the new one (lossy speculation)

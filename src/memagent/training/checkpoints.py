@@ -88,6 +88,20 @@ class Checkpoints:
         self._tidy()
         return folder
 
+    def adopt(self, other: Checkpoints) -> None:
+        """Takes over the last checkpoint of another run, so that this one goes on from it. Raises as `save` does, and
+        TrainingError if there is none."""
+        source = other.folder("last")
+        folder = self.run / "checkpoints" / source.name
+        temporary = folder.with_suffix(".tmp")
+        with writing_model(folder, temporary):
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.copytree(source, temporary)
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.replace(folder)
+            self._link("best", folder)
+            self._link("last", folder)
+
     def folder(self, name: Literal["last", "best"] = "last") -> Path:
         """The folder of a checkpoint. Raises TrainingError if there is none."""
         link = self.run / name

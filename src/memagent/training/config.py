@@ -19,6 +19,19 @@ from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
 
 PRESETS = Path(__file__).parent / "presets"
+# What former presets and configurations are now: stages of the recipe `embedded`.
+_FORMER = {
+    "configs/compact-start.toml": "copying",
+    "configs/compact.toml": "facts",
+    "embedded-cpu-sft": "all-tasks",
+    "embedded-cpu-long-sft": "long-documents",
+    "embedded-cpu-rivals-sft": "hard-negatives",
+    "embedded-cpu-near-sft": "partial-matches",
+    "embedded-cpu-pieced-sft": "subword-keys",
+    "embedded-cpu-copies-sft": "chains",
+    "embedded-cpu": "rl-1",
+    "embedded-gpu": "rl-1",
+}
 
 
 class LoraConfig(Part):
@@ -177,23 +190,38 @@ def load_config(source: str | Path, kind: type[Config], changes: Sequence[str] =
 def read_config(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> tuple[Config, str]:
     """The checked configuration and its TOML; see `config_text`. Raises ConfigError that names file and field."""
     text = config_text(source, changes)
+    return checked(text, kind, str(find_config(source))), text
+
+
+def checked(text: str, kind: type[Config], where: str) -> Config:
+    """The configuration in a TOML text. Raises ConfigError that names `where` and the field."""
     try:
-        return kind.model_validate(tomllib.loads(text)), text
+        return kind.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where}: cannot be read: {error}") from error
     except ValidationError as error:
-        raise ConfigError(f"{find_config(source)}: {problem(error, kind)}") from error
+        raise ConfigError(f"{where}: {problem(error, kind)}") from error
 
 
 def config_text(source: str | Path, changes: Sequence[str] = ()) -> str:
     """The TOML of a file, or of the preset of that name, with its comments and with `changes` made in it.
 
-    A change is a text "a.b=c", its value TOML or a plain word; "task.0.tokens=[512, 1024]" reaches into a list. Raises
-    ConfigError for a file that cannot be read, and for a change that reaches nowhere.
+    Raises ConfigError for a file that cannot be read, and as `changed` does.
     """
     path = find_config(source)
     try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8"))
+        return changed(path.read_text(encoding="utf-8"), changes)
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+
+def changed(text: str, changes: Sequence[str]) -> str:
+    """A TOML text with changes made in it.
+
+    A change is a text "a.b=c", its value TOML or a plain word; "task.0.tokens=[512, 1024]" reaches into a list. Raises
+    ConfigError for a change that reaches nowhere, and TOMLKitError.
+    """
+    document = tomlkit.parse(text)
     for change in changes:
         _apply(document, change)
     return tomlkit.dumps(document)
@@ -207,8 +235,15 @@ def find_config(source: str | Path) -> Path:
     preset = PRESETS / f"{source}.toml"
     if preset.is_file():
         return preset
+    if stage := _FORMER.get(str(source)):
+        raise ConfigError(
+            f"{source} is now the stage {stage!r} of the recipe `embedded`: give embedded:{stage}, or train all stages with"
+            " `memagent train recipe embedded`"
+        )
     known = ", ".join(sorted(path.stem for path in PRESETS.glob("*.toml")))
-    raise ConfigError(f"no configuration {str(source)!r}: give a TOML file, or a preset: {known}")
+    raise ConfigError(
+        f"no configuration {str(source)!r}: give a TOML file, a stage of a recipe (RECIPE:STAGE), or a preset: {known}"
+    )
 
 
 def _apply(values: tomlkit.TOMLDocument, change: str) -> None:

@@ -1,0 +1,289 @@
+"""Recipes: stages that follow from one file, are trained one after the other, and go on after a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from memagent.cli import app
+from memagent.errors import ConfigError
+from memagent.training.config import SftConfig
+from memagent.training.recipe import check_begun, load_recipe, plan, read_stage, train
+from memagent.training.rl_config import RlConfig
+
+RECIPE = """
+[sft]
+seed = 3
+threads = 1
+tokenizer = "{folder}"
+books = ["{folder}/book.txt"]
+validation_books = ["{folder}/book.txt"]
+profile = "compact"
+log_every = 1
+validate_every = 20
+validation_batches = 1
+save_every = 2
+log = {{tensorboard = false}}
+budgets = {{question = 80, chunk = 60, memory = 32, answer = 48}}
+schedule = {{steps = 6, batch_tokens = 512, rate = 1e-2, muon = 1.0, warmup = 2}}
+
+[sft.model]
+window = 640
+hidden = 16
+feed_forward = 32
+heads = 2
+layers = ["conv", "full_attention", "conv"]
+
+[rl]
+steps = 3
+save_every = 1
+threads = 1
+books = ["{folder}/book.txt"]
+log = {{tensorboard = false}}
+rollout = {{prompts = 1, group = 2, resample = 0}}
+
+[mixture]
+dense = {{tokens = [120, 160], asked = [1, 2]}}
+echo = {{tokens = [30, 40], echo = 1.0}}
+
+[reading]
+vt = {{task = "vt", options = {{hops = [0, 1]}}}}
+
+[task]
+one = {{task = "niah_single_2", weight = 1.0, tokens = [200, 240]}}
+
+[defaults]
+reading = {{tokens = [150, 200], chunk = [60, 80]}}
+
+[weights]
+stages = ["first", "more", "tasks"]
+dense = [1.0, [[0.0, 1.0], [1.0, 0.5]], 0]
+echo = [0.5, 0.2, 0]
+vt = [0, 0, 1]
+
+[[stage]]
+name = "first"
+kind = "sft"
+about = "Some steps of a longer schedule."
+stop_after = 4
+
+[[stage]]
+name = "more"
+kind = "sft"
+resume = true
+mixture.dense.stated = 0.9
+
+[[stage]]
+name = "tasks"
+kind = "sft"
+seed = 5
+schedule.steps = 4
+
+[[stage]]
+name = "rewards"
+kind = "rl"
+"""
+
+
+@pytest.fixture(scope="session")
+def recipe_file(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "recipe.toml"
+    path.write_text(RECIPE.format(folder=config_file.parent), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def whole(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole-recipe")
+    for one in plan(recipe_file, folder):
+        train(one)
+    return folder
+
+
+def changed(folder: Path, recipe_file: Path, old: str, new: str) -> Path:
+    text = recipe_file.read_text(encoding="utf-8")
+    assert old in text
+    path = folder / "changed.toml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+def metrics(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text(encoding="utf-8") for path in folder.glob("*/metrics.jsonl")}
+
+
+def test_a_stage_is_what_its_kind_shares_with_its_own_fields_and_parts(recipe_file: Path) -> None:
+    first, more, tasks, rewards = plan(recipe_file, Path("out"))
+    assert isinstance(tasks.config, SftConfig)
+    assert (first.config.seed, tasks.config.seed, tasks.config.schedule.steps, tasks.config.schedule.rate) == (
+        3,
+        5,
+        4,
+        0.01,
+    )
+    assert [one.parts for one in (first, more, tasks, rewards)] == [["dense", "echo"], ["dense", "echo"], ["vt"], ["one"]]
+    assert isinstance(first.config, SftConfig)
+    assert isinstance(more.config, SftConfig)
+    assert [one.config.mixture[0].stated for one in (first, more) if isinstance(one.config, SftConfig)] == [0.4, 0.9]
+    assert more.config.mixture[0].weight == [(0.0, 1.0), (1.0, 0.5)]
+    assert (tasks.config.reading[0].tokens, tasks.config.reading[0].chunk) == ((150, 200), (60, 80))
+
+
+def test_a_stage_starts_from_the_weights_or_the_run_of_the_one_before(recipe_file: Path) -> None:
+    planned = plan(recipe_file, Path("out"))
+    assert [one.config.start for one in planned] == [None, None, "out/more/last", "out/tasks/last"]
+    assert [one.before and one.before.name for one in planned] == [None, "first", "more", "tasks"]
+    assert [(one.steps, one.schedule) for one in planned] == [(4, 6), (6, 6), (4, 4), (3, 3)]
+    given = plan(recipe_file, Path("out"), ["tasks.start=embedded"])[2]
+    assert (given.config.start, given.before) == ("embedded", None)
+
+
+def test_changes_are_for_a_stage_a_kind_or_all(recipe_file: Path) -> None:
+    planned = plan(recipe_file, Path("out"), ["threads=2", "sft.seed=8", "tasks.seed=9", "rl.rollout.group=4"])
+    assert [one.config.threads for one in planned] == [2, 2, 2, 2]
+    assert [one.config.seed for one in planned] == [8, 8, 9, 0]
+    assert isinstance(planned[3].config, RlConfig)
+    assert planned[3].config.rollout.group == 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[defaults]", "[default]", "default: there is no such field; there are sft, rl, mixture"),
+        ("[sft.model]", "[sft.modle]", "stage 'first': modle: there is no such field"),
+        ("schedule.steps = 4", "schedule.stepz = 4", r"stage 'tasks': schedule\.stepz: there is no such field"),
+        ("stop_after = 4", "stop_after = 0", r"stage\.0\.stop_after"),
+        ('kind = "rl"', 'kind = "dpo"', r"stage\.3\.kind"),
+        ('name = "tasks"', 'name = "more"', "stage.* named 'more'"),
+        ('name = "rewards"', 'name = "seed"', "a stage and a field, are named 'seed'"),
+        ('name = "first"', 'name = "start here"', r"stage\.0\.name"),
+        ("stop_after = 4", "resume = true", "stage 'first' cannot resume"),
+        ("echo = [0.5, 0.2, 0]", "echo = [0.5, 0.2]", r"weights\.echo has 2 weights for 3 stages"),
+        ("vt = [0, 0, 1]", "vtt = [0, 0, 1]", r"weights\.vtt: no mixture, reading or task has this name"),
+        ('["first", "more", "tasks"]', '["first", "more", "task"]', "there is no stage 'task'; there are first, more"),
+        (
+            "mixture.dense.stated = 0.9",
+            "mixture.dens.stated = 0.9",
+            "stage 'more': mixture: .* names, which are dense, echo",
+        ),
+        ("mixture.dense.stated = 0.9", "mixture.dense.stated = 9", r"stage 'more': mixture\.0\.stated: .*, not 9"),
+        ("vt = [0, 0, 1]", "vt = [0, 0, 0]", "stage 'tasks': .*nothing to train on"),
+        ("[sft]", "[sft", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_named(tmp_path: Path, recipe_file: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(changed(tmp_path, recipe_file, old, new), tmp_path / "out")
+
+
+def test_an_unknown_recipe_or_stage_lists_the_known_ones(recipe_file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no recipe 'embeded': .*: embedded"):
+        load_recipe("embeded")
+    with pytest.raises(ConfigError, match="there is no stage 'frist'; there are first, more, tasks, rewards"):
+        read_stage(f"{recipe_file}:frist", SftConfig)
+
+
+def test_a_stage_can_be_run_alone_from_given_weights(recipe_file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"starts from 'more': say where its weights are, with --set start=FOLDER"):
+        read_stage(f"{recipe_file}:tasks", SftConfig)
+    with pytest.raises(ConfigError, match="memagent train rl "):
+        read_stage(f"{recipe_file}:rewards", SftConfig)
+    config, text = read_stage(f"{recipe_file}:tasks", SftConfig, ["start=embedded"])
+    assert (config.start, config.model, config.schedule.steps) == ("embedded", None, 4)
+    assert tomllib.loads(text)["start"] == "embedded"
+    assert read_stage(f"{recipe_file}:first", SftConfig)[0].model is not None
+
+
+def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforcement_learning() -> None:
+    planned = plan("embedded", Path("out"))
+    assert all(one.stage.about for one in planned)
+    assert planned[0].before is None
+    assert isinstance(planned[0].config, SftConfig)
+    assert planned[0].config.model is not None
+    assert planned[-1].stage.kind == "rl"
+
+
+def test_all_stages_are_trained(whole: Path, recipe_file: Path) -> None:
+    planned = plan(recipe_file, whole)
+    assert all(one.finished for one in planned)
+    assert [one.reached for one in planned] == [4, 6, 4, 3]
+    steps = {name: [line.split(",")[0] for line in text.splitlines()] for name, text in metrics(whole).items()}
+    assert steps["more"][0] == '{"step": 5', "the run of the stage before goes on"
+    assert steps["tasks"][0] == '{"step": 1'
+    check_begun(planned, planned)
+
+
+def test_killed_and_run_again_equals_never_stopped(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "memagent", "train", "recipe", str(recipe_file), "-o", str(out), "-q"]
+    for stage, lines in (("first", 3), ("more", 1), ("tasks", 3), ("rewards", 2)):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        path, deadline = out / stage / "metrics.jsonl", time.monotonic() + 120
+        while not path.exists() or path.read_text(encoding="utf-8").count("\n") < lines:
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    done = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
+    assert "stage tasks (3 of 4): finished before" in done.stderr
+    assert metrics(out) == metrics(whole)
+
+
+def test_a_changed_recipe_is_refused_with_the_reason(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
+    def refused(message: str, path: Path = recipe_file, changes: tuple[str, ...] = ()) -> None:
+        planned = plan(path, whole, changes)
+        with pytest.raises(ConfigError, match=message):
+            check_begun(planned, planned)
+
+    refused(r"stage 'tasks' .*another configuration \(schedule\.steps: 4, now 5\)", changes=("tasks.schedule.steps=5",))
+    refused(r"stage 'first' .*\(stop_after: 4, now 3\)", changed(tmp_path, recipe_file, "stop_after = 4", "stop_after = 3"))
+    refused(r"stage 'more' .*\(mixture\.0\.stated: 0\.9, now 0\.8\)", changed(tmp_path, recipe_file, "= 0.9", "= 0.8"))
+
+
+def test_a_stage_needs_the_one_before_it(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
+    planned = plan(recipe_file, tmp_path)
+    with pytest.raises(ConfigError, match=r"'tasks' starts from 'more', which is not finished .*--set tasks.start=FOLDER"):
+        check_begun(planned, planned[2:])
+    shutil.copytree(whole, tmp_path / "out", symlinks=True)
+    shutil.rmtree(tmp_path / "out" / "more")
+    planned = plan(recipe_file, tmp_path / "out")
+    with pytest.raises(ConfigError, match="'tasks' has begun, and 'more', which it starts from, is not finished: delete"):
+        check_begun(planned, planned)
+
+
+def test_the_command_lists_stages_and_trains_what_is_chosen(recipe_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def recipe(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["train", "recipe", str(recipe_file), "-o", str(out), *arguments])
+
+    listed = recipe("--dry-run", "--until", "tasks").stdout
+    assert "first: sft, 4 steps of a schedule of 6, from random weights; not begun\n    Some steps" in listed
+    assert "more: sft, 6 steps, from the run of first; not begun\n    dense, echo\n" in listed
+    assert "tasks: sft, 4 steps, from the weights of more; not begun\n    vt\n" in listed
+    assert "rewards" not in listed
+    assert not out.exists()
+    assert recipe("--only", "first", "-q").exit_code == 0
+    assert [path.name for path in out.iterdir()] == ["first"]
+    listed = recipe("--dry-run", "--only", "first").stdout
+    assert listed.startswith("first: sft, 4 steps of a schedule of 6, from random weights; finished\n")
+    for arguments, said in (
+        (["--from", "rewards", "--until", "first"], "--from rewards comes after --until first"),
+        (["--only", "frist"], "there is no stage 'frist'; there are first, more"),
+        (["--only", "first", "--until", "more"], "without --from and --until"),
+        (["--only", "rewards"], "stage 'rewards' starts from 'tasks', which is not finished"),
+    ):
+        result = recipe(*arguments)
+        assert result.exit_code == 2
+        assert said in " ".join(result.stderr.split())
