@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from memagent.cli import app
 from memagent.errors import ConfigError
 from memagent.training.config import SftConfig
-from memagent.training.recipe import check_begun, load_recipe, plan, read_stage, train
+from memagent.training.recipe import load_recipe, read_stage
 from memagent.training.rl_config import RlConfig
+from memagent.training.stages import check_begun, plan, train
 
 RECIPE = """
 [sft]
@@ -169,7 +170,7 @@ def test_changes_are_for_a_stage_a_kind_or_all(recipe_file: Path) -> None:
         ('name = "first"', 'name = "start here"', r"stage\.0\.name"),
         ("stop_after = 4", "resume = true", "stage 'first' cannot resume"),
         ("echo = [0.5, 0.2, 0]", "echo = [0.5, 0.2]", r"weights\.echo has 2 weights for 3 stages"),
-        ("vt = [0, 0, 1]", "vtt = [0, 0, 1]", r"weights\.vtt: no mixture, reading or task has this name"),
+        ("vt = [0, 0, 1]", "vtt = [0, 0, 1]", r"weights\.vtt: stage 'tasks' is of kind sft, and no part"),
         ('["first", "more", "tasks"]', '["first", "more", "task"]', "there is no stage 'task'; there are first, more"),
         (
             "mixture.dense.stated = 0.9",

@@ -15,8 +15,8 @@ from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
 if TYPE_CHECKING:
     from memagent.training.fields import Part
-    from memagent.training.recipe import Planned
     from memagent.training.rl_config import RlConfig
+    from memagent.training.stages import Planned
 
 Config = TypeVar("Config", bound="Part")
 
@@ -125,7 +125,8 @@ def recipe(
     """
     with boundary() as hints:
         _require()
-        from memagent.training.recipe import check_begun, plan, position, train
+        from memagent.training.recipe import position
+        from memagent.training.stages import check_begun, plan, train
 
         stages = plan(source, output, changes)
         names = [one.stage.name for one in stages]

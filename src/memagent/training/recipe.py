@@ -13,19 +13,15 @@ does. A stage with `resume = true` goes on with the run of the stage before it, 
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import tomlkit
 from pydantic import ConfigDict, Field, ValidationError, model_validator
-from rich.console import Console
 
 from memagent.errors import ConfigError
-from memagent.files import atomic_file
 from memagent.tables import problem
 from memagent.training.config import Config, SftConfig, changed, checked
 from memagent.training.fields import Part, Positive
@@ -36,7 +32,6 @@ PartKind: TypeAlias = Literal["mixture", "reading", "task"]
 
 CONFIGS: Mapping[str, type[SftConfig] | type[RlConfig]] = {"sft": SftConfig, "rl": RlConfig}
 _PARTS: Mapping[str, tuple[PartKind, ...]] = {"sft": ("mixture", "reading"), "rl": ("task",)}
-_FINISHED = "finished.json"
 _RESERVED = {*CONFIGS, *SftConfig.model_fields, *RlConfig.model_fields}
 
 
@@ -78,15 +73,22 @@ class Recipe(Part):
                 raise ValueError(f"stage {stage.name!r} cannot resume: no stage of the same kind comes before it")
         if twice := self.mixture.keys() & self.reading.keys():
             raise ValueError(f"mixture and reading both have {min(twice)!r}: give one of them another name")
-        columns, parts = self.weights.get("stages", []), self.mixture.keys() | self.reading.keys() | self.task.keys()
+        self._check_weights({stage.name: stage.kind for stage in self.stage})
+        return self
+
+    def _check_weights(self, kinds: Mapping[str, str]) -> None:
+        columns = self.weights.get("stages", [])
+        if unknown := [name for name in columns if name not in kinds]:
+            raise ValueError(f"weights.stages: there is no stage {unknown[0]!r}; there are {', '.join(kinds)}")
+        parts = {kind: {name for table in tables for name in getattr(self, table)} for kind, tables in _PARTS.items()}
         for name, row in self.weights.items():
             if len(row) != len(columns):
                 raise ValueError(f"weights.{name} has {len(row)} weights for {len(columns)} stages")
-            if name != "stages" and name not in parts:
-                raise ValueError(f"weights.{name}: no mixture, reading or task has this name")
-        if unknown := [name for name in columns if name not in names]:
-            raise ValueError(f"weights.stages: there is no stage {unknown[0]!r}; there are {', '.join(names)}")
-        return self
+            for stage, weight in zip(columns, row, strict=True):
+                if name != "stages" and weight and name not in parts[kinds[stage]]:
+                    raise ValueError(
+                        f"weights.{name}: stage {stage!r} is of kind {kinds[stage]}, and no part for that has this name"
+                    )
 
     def origin(self, place: int) -> Stage | None:
         """The stage from whose weights the one at a place starts; None: from what its kind shares."""
@@ -117,44 +119,6 @@ class Recipe(Part):
         return fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A stage with its checked configuration, `text` in TOML, and the folder of its run. `before`: the folder of the run
-    that it goes on from; None where the configuration says where it starts."""
-
-    stage: Stage
-    config: SftConfig | RlConfig
-    text: str
-    folder: Path
-    before: Path | None
-
-    @property
-    def schedule(self) -> int:
-        """Steps of the whole schedule."""
-        return self.config.schedule.steps if isinstance(self.config, SftConfig) else self.config.steps
-
-    @property
-    def steps(self) -> int:
-        return min(self.schedule, self.stage.stop_after or self.schedule)
-
-    @property
-    def parts(self) -> list[str]:
-        """Names of what it trains on."""
-        if isinstance(self.config, SftConfig):
-            return [*(part.name for part in self.config.mixture), *(part.name for part in self.config.reading)]
-        return [part.name for part in self.config.task]
-
-    @property
-    def finished(self) -> bool:
-        return (self.folder / _FINISHED).is_file()
-
-    @property
-    def reached(self) -> int | None:
-        """The step of its last checkpoint."""
-        last = self.folder / "last"
-        return int(last.resolve().name) if last.is_symlink() else None
-
-
 def find_recipe(source: str | Path) -> Path:
     """The file of a recipe, or of the recipe of the package's that has this name. Raises ConfigError."""
     shipped = {path.parent.name: path for path in Path(__file__).parents[1].glob("*/recipe.toml")}
@@ -177,23 +141,6 @@ def load_recipe(source: str | Path) -> Recipe:
         raise ConfigError(f"{path}: {problem(error, Recipe)}") from error
 
 
-def plan(source: str | Path, folder: Path, changes: Sequence[str] = ()) -> list[Planned]:
-    """The stages of a recipe as runs in FOLDER/STAGE. A change "STAGE.a.b=c" is for one stage, "sft.a.b=c" for all of that
-    kind, "a.b=c" for all. Raises ConfigError that names the stage and the field."""
-    recipe, planned = load_recipe(source), list[Planned]()
-    names = [stage.name for stage in recipe.stage]
-    for place, stage in enumerate(recipe.stage):
-        before = folder / names[place - 1] if place else None
-        origin = recipe.origin(place)
-        start = str(folder / origin.name / "last") if origin else None
-        config, text = _configured(recipe, source, stage, start, _meant(stage, names, changes), CONFIGS[stage.kind])
-        given = not stage.resume and config.start != start
-        planned.append(
-            Planned(stage=stage, config=config, text=text, folder=folder / stage.name, before=None if given else before)
-        )
-    return planned
-
-
 def read_stage(source: str, kind: type[Config], changes: Sequence[str] = ()) -> tuple[Config, str]:
     """The configuration of RECIPE:STAGE as one for a run of its own, and its TOML. Raises ConfigError."""
     name, _, wanted = source.rpartition(":")
@@ -204,7 +151,7 @@ def read_stage(source: str, kind: type[Config], changes: Sequence[str] = ()) -> 
         raise ConfigError(f"{source} is a stage of another kind: memagent train {stage.kind} {source}")
     if origin and "start" not in stage.own and not any(change.partition("=")[0].strip() == "start" for change in changes):
         raise ConfigError(f"{source} starts from {origin.name!r}: say where its weights are, with --set start=FOLDER")
-    return _configured(recipe, name, stage, origin.name if origin else None, changes, kind)
+    return configured(recipe, name, stage, origin.name if origin else None, changes, kind)
 
 
 def position(names: Sequence[str], name: str) -> int:
@@ -214,46 +161,7 @@ def position(names: Sequence[str], name: str) -> int:
     return names.index(name)
 
 
-def check_begun(planned: Sequence[Planned], chosen: Sequence[Planned]) -> None:
-    """Raises ConfigError if what is in the folders does not go with the recipe, or a chosen stage has nothing to start
-    from."""
-    finished = {one.folder: one.finished for one in planned}
-    for one in chosen:
-        if one.before is not None and not finished[one.before]:
-            name = one.before.name
-            if one.reached is not None:
-                raise ConfigError(
-                    f"stage {one.stage.name!r} has begun, and {name!r}, which it starts from, is not finished: delete"
-                    f" {one.folder} to train it again after {name!r}"
-                )
-            if one.before not in [other.folder for other in chosen]:
-                raise ConfigError(
-                    f"stage {one.stage.name!r} starts from {name!r}, which is not finished in {one.before}: train that"
-                    f" first, or give a model with --set {one.stage.name}.start=FOLDER"
-                )
-        if difference := _changed_since(one):
-            raise ConfigError(
-                f"stage {one.stage.name!r} in {one.folder} was trained with another configuration ({difference}): choose"
-                " another folder, or delete the folders of this stage and of those after it"
-            )
-
-
-def train(planned: Planned, console: Console | None = None) -> None:
-    """Trains a stage to its end, from where it was interrupted if it was. Raises what the trainers raise."""
-    from memagent.training import rl, sft
-    from memagent.training.checkpoints import Checkpoints
-    from memagent.training.run import Launch
-
-    checkpoints, stage, config = Checkpoints(planned.folder), planned.stage, planned.config
-    if stage.resume and planned.before and not checkpoints.exist():
-        checkpoints.adopt(Checkpoints(planned.before))
-    launch = Launch(planned.folder, True, stage.stop_after, console, planned.text)
-    trainer = sft.run(config, launch) if isinstance(config, SftConfig) else rl.run(config, launch)
-    with atomic_file(planned.folder / _FINISHED) as file:
-        json.dump({"step": trainer.step, "stop_after": stage.stop_after}, file)
-
-
-def _configured(
+def configured(
     recipe: Recipe, source: str | Path, stage: Stage, start: str | None, changes: Sequence[str], kind: type[Config]
 ) -> tuple[Config, str]:
     """The checked configuration of a stage and its TOML. `start`: where it starts if it has no `start` of its own; None
@@ -268,47 +176,6 @@ def _configured(
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     return checked(text, kind, where), text
-
-
-def _meant(stage: Stage, names: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """The changes that are for a stage, without its name."""
-    meant = []
-    for change in changes:
-        head, _, rest = change.partition(".")
-        if head not in (*names, *CONFIGS):
-            meant.append(change)
-        elif head in (stage.name, stage.kind):
-            meant.append(rest)
-    return meant
-
-
-def _changed_since(planned: Planned) -> str:
-    """What the configuration of a run that has begun says otherwise; "" for nothing."""
-    kept, done = planned.folder / "config.toml", planned.folder / _FINISHED
-    if not kept.is_file():
-        return ""
-    try:
-        old = checked(kept.read_text(encoding="utf-8"), type(planned.config), str(kept)).model_dump(mode="json")
-    except ConfigError as error:
-        return str(error)
-    new = planned.config.model_dump(mode="json")
-    if planned.before is not None:  # the same weights, however the folder is named
-        old["start"] = new["start"]
-    if done.is_file():
-        old["stop_after"] = json.loads(done.read_text(encoding="utf-8"))["stop_after"]
-        new["stop_after"] = planned.stage.stop_after
-    return next(_differences(old, new), "")
-
-
-def _differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in old | new:
-            yield from _differences(old.get(name), new.get(name), f"{place}.{name}" if place else name)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(one, other, f"{place}.{number}")
-    elif old != new:
-        yield f"{place}: {json.dumps(old)}, now {json.dumps(new)}"
 
 
 def _merged(base: Table, over: Mapping[str, Any]) -> Table:

@@ -1,0 +1,153 @@
+"""The stages of a recipe as runs, each in a folder of its own: planned, checked against what is there, and trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from memagent.errors import ConfigError
+from memagent.files import atomic_file
+from memagent.training.config import SftConfig, checked
+from memagent.training.recipe import CONFIGS, Stage, configured, load_recipe
+from memagent.training.rl_config import RlConfig
+
+_FINISHED = "finished.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A stage with its checked configuration, `text` in TOML, and the folder of its run. `before`: the folder of the run
+    that it goes on from; None where the configuration says where it starts."""
+
+    stage: Stage
+    config: SftConfig | RlConfig
+    text: str
+    folder: Path
+    before: Path | None
+
+    @property
+    def schedule(self) -> int:
+        """Steps of the whole schedule."""
+        return self.config.schedule.steps if isinstance(self.config, SftConfig) else self.config.steps
+
+    @property
+    def steps(self) -> int:
+        return min(self.schedule, self.stage.stop_after or self.schedule)
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of what it trains on."""
+        if isinstance(self.config, SftConfig):
+            return [*(part.name for part in self.config.mixture), *(part.name for part in self.config.reading)]
+        return [part.name for part in self.config.task]
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / _FINISHED).is_file()
+
+    @property
+    def reached(self) -> int | None:
+        """The step of its last checkpoint."""
+        last = self.folder / "last"
+        return int(last.resolve().name) if last.is_symlink() else None
+
+
+def plan(source: str | Path, folder: Path, changes: Sequence[str] = ()) -> list[Planned]:
+    """The stages of a recipe as runs in FOLDER/STAGE. A change "STAGE.a.b=c" is for one stage, "sft.a.b=c" for all of that
+    kind, "a.b=c" for all. Raises ConfigError that names the stage and the field."""
+    recipe, planned = load_recipe(source), list[Planned]()
+    names = [stage.name for stage in recipe.stage]
+    for place, stage in enumerate(recipe.stage):
+        before = folder / names[place - 1] if place else None
+        origin = recipe.origin(place)
+        start = str(folder / origin.name / "last") if origin else None
+        config, text = configured(recipe, source, stage, start, _meant(stage, names, changes), CONFIGS[stage.kind])
+        given = not stage.resume and config.start != start
+        planned.append(
+            Planned(stage=stage, config=config, text=text, folder=folder / stage.name, before=None if given else before)
+        )
+    return planned
+
+
+def check_begun(planned: Sequence[Planned], chosen: Sequence[Planned]) -> None:
+    """Raises ConfigError if a chosen stage has nothing to start from, or has a run that does not fit the recipe."""
+    finished = {one.folder: one.finished for one in planned}
+    for one in chosen:
+        if one.before is not None and not finished[one.before]:
+            name = one.before.name
+            if one.reached is not None:
+                raise ConfigError(
+                    f"stage {one.stage.name!r} has begun, and {name!r}, which it starts from, is not finished: delete"
+                    f" {one.folder} to train it again after {name!r}"
+                )
+            if one.before not in [other.folder for other in chosen]:
+                raise ConfigError(
+                    f"stage {one.stage.name!r} starts from {name!r}, which is not finished in {one.before}: train that"
+                    f" first, or give a model with --set {one.stage.name}.start=FOLDER"
+                )
+        if difference := _changed_since(one):
+            raise ConfigError(
+                f"stage {one.stage.name!r} in {one.folder} was trained with another configuration ({difference}): choose"
+                " another folder, or delete the folders of this stage and of those after it"
+            )
+
+
+def train(planned: Planned, console: Console | None = None) -> None:
+    """Trains a stage to its end, from where it was interrupted if it was. Raises what the trainers raise."""
+    from memagent.training import rl, sft
+    from memagent.training.checkpoints import Checkpoints
+    from memagent.training.run import Launch
+
+    checkpoints, stage, config = Checkpoints(planned.folder), planned.stage, planned.config
+    if stage.resume and planned.before and not checkpoints.exist():
+        checkpoints.adopt(Checkpoints(planned.before))
+    launch = Launch(planned.folder, True, stage.stop_after, console, planned.text)
+    trainer = sft.run(config, launch) if isinstance(config, SftConfig) else rl.run(config, launch)
+    with atomic_file(planned.folder / _FINISHED) as file:
+        json.dump({"step": trainer.step, "stop_after": stage.stop_after}, file)
+
+
+def _meant(stage: Stage, names: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """The changes that are for a stage, without its name."""
+    meant = []
+    for change in changes:
+        head, _, rest = change.partition(".")
+        if head not in (*names, *CONFIGS):
+            meant.append(change)
+        elif head in (stage.name, stage.kind):
+            meant.append(rest)
+    return meant
+
+
+def _changed_since(planned: Planned) -> str:
+    """The first difference between the configuration of a run that has a checkpoint and this one; "" for none."""
+    kept, done = planned.folder / "config.toml", planned.folder / _FINISHED
+    if planned.reached is None or not kept.is_file():
+        return ""
+    try:
+        old = checked(kept.read_text(encoding="utf-8"), type(planned.config), str(kept)).model_dump(mode="json")
+    except ConfigError as error:
+        return str(error)
+    new = planned.config.model_dump(mode="json")
+    if planned.before is not None:  # the same weights, however the folder is named
+        old["start"] = new["start"]
+    if done.is_file():
+        old["stop_after"] = json.loads(done.read_text(encoding="utf-8"))["stop_after"]
+        new["stop_after"] = planned.stage.stop_after
+    return next(_differences(old, new), "")
+
+
+def _differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in old | new:
+            yield from _differences(old.get(name), new.get(name), f"{place}.{name}" if place else name)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(one, other, f"{place}.{number}")
+    elif old != new:
+        yield f"{place}: {json.dumps(old)}, now {json.dumps(new)}"
