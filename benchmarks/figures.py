@@ -249,12 +249,12 @@ def scaling() -> Figure:
 
 def cluster() -> Figure:
     figure, (left, right) = panels(2)
-    ours, theirs = batches("rl-seed-33", "reward"), batches("rl-seed-33-verl", "reward")
+    ours, theirs = batches("rl-1", "reward"), batches("rl-1-verl", "reward")
     left.plot(list(ours), [100 * value for value in ours.values()], color=BLUE, label="small trainer")
     left.plot(list(theirs), [100 * value for value in theirs.values()], "x", color=ORANGE, label="verl, two learners")
     left.set(title="Reward", xlabel="batch", ylabel="%")
     for quantity, colour, style in (("loss", BLUE, "o-"), ("grad_norm", ORANGE, "s-")):
-        one, other = batches("rl-seed-33", quantity), batches("rl-seed-33-verl", quantity)
+        one, other = batches("rl-1", quantity), batches("rl-1-verl", quantity)
         apart = [abs(one[batch] - other[batch]) / abs(one[batch]) for batch in one]
         right.semilogy(list(one), apart, style, color=colour, label=quantity.replace("_", " "), markersize=3, lw=1)
     right.set(title="Relative difference of the two", xlabel="batch")

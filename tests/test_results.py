@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import FIGURES, main
+from memagent.training.config import load_config
+from memagent.training.rl_config import RlConfig
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
 PAGES = sorted(RESULTS.glob("*.md"))
@@ -41,3 +43,8 @@ def test_results_hold_no_weights_and_no_logs():
     files = [path for folder in (RESULTS, root / "experiments") for path in folder.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {".md", ".svg", ".json", ".jsonl", ".csv", ".toml"}
     assert sum(path.stat().st_size for path in files) < 3_000_000
+
+
+def test_configurations_in_experiments_are_valid():
+    for path in sorted((RESULTS.parent.parent / "experiments").glob("*.toml")):
+        load_config(path, RlConfig)
