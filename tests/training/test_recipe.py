@@ -214,6 +214,17 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[-1].stage.kind == "rl"
 
 
+def test_the_recipe_in_the_guide_is_valid(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/training.md").read_text(encoding="utf-8")
+    block = guide[guide.index("    [sft]") :].partition("\n\nThe fields")[0]
+    path = tmp_path / "recipe.toml"
+    path.write_text(block, encoding="utf-8")
+    assert [(one.stage.name, one.config.start) for one in plan(path, Path("out"))] == [
+        ("warm-start", "MODEL"),
+        ("rewards", "out/warm-start/last"),
+    ]
+
+
 def test_all_stages_are_trained(whole: Path, recipe_file: Path) -> None:
     planned = plan(recipe_file, whole)
     assert all(one.finished for one in planned)
