@@ -134,7 +134,7 @@ def test_a_direct_dry_run_counts_the_document_once(memagent, book, server, serve
 def test_a_dry_run_makes_no_journal(memagent, book, served, home, more):
     result = memagent("ask", book, "-q", QUESTION, "--dry-run", *served, *more)
     assert result.code == 0
-    assert "without turns asked again" in result.out
+    assert "without repeated turns" in result.out
     assert not home.exists()
 
 
@@ -154,11 +154,11 @@ def test_files_left_out_are_told(memagent, tmp_path, served):
     for name in "bcdef":
         (tmp_path / "notes" / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     result = memagent("ask", tmp_path / "notes", "-q", QUESTION, *served)
-    [line] = [line for line in result.err.splitlines() if "left out" in line]
+    [line] = [line for line in result.err.splitlines() if "skipped: " in line]
     assert "b.png (" in line
     assert line.endswith("and 2 more")
     result = memagent("ask", tmp_path / "notes", "-q", QUESTION, "--json", *served)
-    assert "left out" not in result.err
+    assert "skipped: " not in result.err
     assert len(result.json["document"]["skipped"]) == 5
 
 
@@ -217,7 +217,7 @@ def test_quiet_when_not_a_terminal_and_verbose_on_request(memagent, book, served
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["{book}"], 2, "there is no question"),
+        (["{book}"], 2, "no question given"),
         (["{book}", "-q", " "], 2, "the question is empty"),
         (["{book}", "-q", "x", "--temperature", "-1"], 2, "temperature is -1"),
         (["{book}", "-q", "x", "--top-p", "0"], 2, "top_p is 0"),
@@ -230,7 +230,7 @@ def test_quiet_when_not_a_terminal_and_verbose_on_request(memagent, book, served
         (["{book}", "-q", "x", "--profile", "nope"], 2, "no profile named 'nope'; known: compact, default"),
         (["{book}", "-q", "x", "--chunk-tokens", "3"], 2, "chunk budget is 3 tokens; it must be at least 16"),
         (["{book}", "-q", "x", "--window", "200"], 2, "does not fit the window of 200"),
-        (["{book}", "-q", "x", "--questions", "/no/such/file"], 2, "cannot be read"),
+        (["{book}", "-q", "x", "--questions", "/no/such/file"], 2, "cannot read the questions"),
         (["/no/such/file.txt", "-q", "x"], 3, "no such file"),
         (["{empty}", "-q", "x"], 3, "empty"),
         (["{binary}", "-q", "x"], 3, "binary"),

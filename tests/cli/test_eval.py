@@ -86,7 +86,7 @@ def test_killed_it_goes_on_and_repeats_no_turn(memagent, samples, tmp_path, kill
         _, said = process.communicate(timeout=30)
         if kill == signal.SIGINT:
             assert process.returncode == 130
-            assert "can go on: give the same command again" in said
+            assert "to continue the run in" in said
         asked = len(server.requests)
         result = memagent(*command)
         assert result.code == 0, result.err
@@ -141,7 +141,7 @@ def test_no_key_is_written(memagent, samples, server, tmp_path, monkeypatch):
         (["--reader", "guess"], "no reader 'guess': use one of memory, append, direct, truncate, retrieve"),
         (["--reader", "whole"], "the reader 'whole' is called 'direct' now"),
         (["--reader", "refine"], "the reader 'refine' is called 'append' now"),
-        (["--by-turns"], "--by-turns is called --through-memory now"),
+        (["--by-turns"], "--by-turns is now named --through-memory"),
         (["--passages", "4"], "the reader 'memory' has no option 'passages'"),
         (["--samples-per-question", "3"], "temperature"),
         (["--reader", "retrieve", "--passages", "400"], "400 passages do not fit"),

@@ -70,7 +70,7 @@ def test_without_a_journal_nothing_is_promised(book):
         process = spawn("ask", book, "-q", "x", "-q", "y", "--no-journal", *options(server))
         wait_for(lambda: len(server.requests) >= 5)
         err = signalled(process, [signal.SIGTERM])
-    assert err.split("\n")[1:] == ["interrupted", "nothing was kept (--no-journal)", ""]
+    assert err.split("\n")[1:] == ["interrupted", "nothing was saved (--no-journal)", ""]
 
 
 def test_an_interrupted_resume_says_how_to_go_on(book):

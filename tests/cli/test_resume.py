@@ -66,6 +66,41 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(memagent, book, seed):
     assert resumed["usage"]["calls"] == whole["turns"]
 
 
+def selective(messages):
+    """A model for readers that skip, take notes and search: it writes down the sentence and nothing else."""
+    prompt = messages[-1]["content"]
+    if "search words" in prompt:
+        return "amber-falcon code"
+    if "<section>" in prompt or "<notes>" in prompt:
+        shown = prompt.partition("<section>")[2] or prompt.partition("<notes>")[2]
+        return FACT if FACT in shown else "nothing new"
+    return "4821973" if FACT in prompt else "not found"
+
+
+@pytest.mark.parametrize("how", ["gated", "parallel", "search"])
+def test_every_reader_goes_on_after_a_kill_and_asks_no_turn_again(memagent, book, how):
+    budgets = ["--chunk-tokens", "150", "--memory-tokens", "50", "--reader", how]
+    with FaultServer(selective) as clean_server:
+        whole = memagent("ask", book, "-q", QUESTION, "--json", "--no-journal", *options(clean_server), *budgets).json
+    assert whole["answer"] == "4821973"
+    with FaultServer(selective, delay=0.02) as server:
+        process = spawn("ask", book, "-q", QUESTION, *options(server), *budgets)
+        wait_for(lambda: len(server.requests) >= (18 if how == "parallel" else 6))
+        process.kill()
+        process.wait()
+        record, entries = only_reading()
+        asked = len(server.requests)
+        assert 0 < len(entries) < whole["turns"]
+        resumed = memagent("resume", record.id, "--json").json
+        assert len(server.requests) - asked == whole["turns"] - len(entries)
+    for key in ("answer", "memory", "turns", "evidence", "outcomes", "share_read"):
+        assert resumed[key] == whole[key], key
+    assert [source["line"] for source in resumed["provenance"]] == [FACT]
+    shown = memagent("readings", "show", record.id)
+    assert shown.code == 0
+    assert FACT in shown.out
+
+
 def test_interrupting_says_how_to_resume(book):
     with FaultServer(reader, delay=0.05) as server:
         process = spawn("ask", book, "-q", QUESTION, "-q", "another?", *options(server))
@@ -158,7 +193,7 @@ def test_the_printed_command_is_complete(memagent, book, tmp_path):
         secret = server.url.replace("http://", "http://user:pass-word@")
         asked = ["ask", book, "-q", QUESTION, *options(server), "--base-url", secret]
         result = memagent(*asked)
-    assert "give --base-url again: its credentials were not kept" in result.err
+    assert "pass --base-url again: its credentials were not saved" in result.err
     assert "pass-word" not in result.err
     with broken_after_five() as server:
         result = memagent("ask", book, "-q", QUESTION, *options(server))

@@ -113,7 +113,7 @@ def test_any_text_words_and_tokenizer(memagent, tmp_path):
         (["niah_single_2", "--haystack", "gone.txt"], "gone.txt"),
         (["niah_single_2", "--words", "gone.txt"], "gone.txt"),
         (["niah_single_2", "--wording", "gone"], "gone"),
-        (["niah_single_2", "--set", "keys"], "--set 'keys' is not of the form name=value"),
+        (["niah_single_2", "--set", "keys"], "--set 'keys' does not have the form name=value"),
         (["niah_single_2", "--set", "kees=3"], "no option 'kees'; its options: haystack"),
         (["niah_single_2", "--set", "keys=many"], "option keys"),
         (["multihop", "--set", "hops=9"], "hops"),

@@ -1,4 +1,4 @@
-"""The `memagent` command: parses, builds, calls; no logic. Heavy imports wait until a command needs them."""
+"""The `memagent` command line. Heavy libraries are imported only when a command needs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> None:
 
         run()
     finally:
-        # Whatever an interrupt became on its way here, and wherever it struck, it is an interrupt.
+        # A library may have replaced the interrupt by another error, or suppressed it.
         if interrupts.received():
             interrupts.leave()
 

@@ -44,18 +44,20 @@ def ask(
     paths: Paths,
     chosen: Chosen,
     question: Annotated[
-        list[str] | None, typer.Option("--question", "-q", help="What to find out; repeat for more.")
+        list[str] | None, typer.Option("--question", "-q", help="The question. Repeat for several.")
     ] = None,
     questions: Annotated[
-        Path | None, typer.Option(help="A file with one question a line; # starts a comment line.")
+        Path | None, typer.Option(help="A file with one question per line; # starts a comment line.")
     ] = None,
     direct: Annotated[bool, typer.Option("--direct", help="The same as --reader direct.")] = False,
     encoding: Annotated[str | None, typer.Option(help="Encoding of text files, if detection is wrong.")] = None,
     as_json: AsJson = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls, tokens, time and cost; ask nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens, time and cost without calling the model.")
+    ] = False,
     price_in: Price = None,
     price_out: Price = None,
-    no_journal: Annotated[bool, typer.Option("--no-journal", help="Keep nothing; cannot be resumed.")] = False,
+    no_journal: Annotated[bool, typer.Option("--no-journal", help="Save nothing; the reading cannot be resumed.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Read documents with a small window and answer from the memory alone."""
@@ -75,17 +77,17 @@ def ask(
 
 
 def resume(
-    reading: Annotated[str, typer.Argument(metavar="ID", help="The reading, or the beginning of its id.")],
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Where the document is now.")] = None,
+    reading: Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or its beginning.")],
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="The new path of the document.")] = None,
     base_url: BaseUrl = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Where the tokenizer.json to count with is now.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="The new path of the tokenizer.json that counts tokens.")] = None,
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
     trust_usage: TrustUsage = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Go on with a reading that was interrupted or failed. No finished turn is asked again."""
+    """Continue a reading that was interrupted or failed, without repeating finished turns."""
     with boundary() as hints, ExitStack() as stack:
         journal = stack.enter_context(Journal.open())
         record = journal.resumable(reading)
@@ -97,14 +99,14 @@ def resume(
         opened = opened_model(
             stack,
             settings.model,
-            server_again(settings.base_url, base_url),
-            concurrency,
-            timeout,
-            settings.window,
-            tokenizer or settings.tokenizer,
             trust_usage,
+            base_url=server_again(settings.base_url, base_url),
+            concurrency=concurrency,
+            timeout=timeout,
+            window=settings.window,
+            tokenizer=tokenizer or settings.tokenizer,
         )
-        # A tokenizer that has moved need not be the same file; the plan must come out the same.
+        # A moved tokenizer may be another file; the session checks that it gives the same plan.
         session = Session(document, opened, settings.reopened(opened), journal)
         _report(session, _run(session, [session.resume(record.id)], verbose), as_json, hint, verbose)
 
@@ -118,9 +120,9 @@ def _load(stack: ExitStack, paths: list[str], encoding: str | None, as_json: boo
 
 
 def _start(session: Session, asked: list[str], hint: Hint, hints: list[str]) -> list[Progress]:
-    """Readings in the journal, and how to resume them in `hints`, or neither."""
+    """Adds the readings to the journal, and how to resume them to `hints`; an interrupt prevents both."""
     for question in asked:
-        session.plan(question)  # cuts the document, which takes time; what comes then does not
+        session.plan(question)  # this splits the document, which takes time; the next steps do not
         interrupts.check()
     with interrupts.held():
         readings = session.start(asked)

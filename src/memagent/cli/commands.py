@@ -1,4 +1,4 @@
-"""The commands of `memagent`, put together."""
+"""All commands of `memagent`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: consoles, exit codes, the error boundary."""
+"""Consoles, exit codes and the error boundary, for all commands."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ USAGE, DOCUMENT, MODEL, INTERRUPTED = 2, 3, 4, interrupts.EXIT_CODE
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
-# Control characters drive the terminal, half characters cannot be written, and direction marks reorder the text around.
+# Control characters control the terminal, unpaired surrogates cannot be encoded, and direction marks reorder text.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 @contextmanager
 def boundary() -> Iterator[list[str]]:
-    """Turns errors of memagent and interrupts into a message and an exit code. The one place where they are caught.
+    """Turns errors of memagent and interrupts into a message and an exit code. They are caught only here.
 
-    Yields a list for the lines that say how to go on after an interrupt.
+    Yields a list for lines that say how to continue after an interrupt.
     """
     hints: list[str] = []
     interrupted = False
     try:
         yield hints
     except BrokenPipeError:
-        # Whoever read our output has gone: nothing is left to say, and Python must not try at exit.
+        # The reader of our output has closed it. Python must not write to it at exit.
         sys.stdout = None
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -49,27 +49,27 @@ def boundary() -> Iterator[list[str]]:
             _say([f"[bold red]memagent:[/] {plain(str(error))}"])
             raise typer.Exit(_code(error)) from error
     finally:
-        # Libraries turn an interrupt into errors of their own, or swallow it.
+        # Libraries replace an interrupt by other errors, or suppress it.
         if interrupted or interrupts.received():
             _say(["\ninterrupted", *map(plain, hints)])
             raise typer.Exit(INTERRUPTED) from None
 
 
 def escape_unencodable() -> None:
-    """What the encoding of the terminal or file does not have is written as an escape, not an error."""
+    """Writes characters that the encoding of the terminal or file does not support as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, unaltered by styling or terminal width."""
+    """Prints one JSON value to standard output, independent of styling and terminal width."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     sys.stdout.write((text if encodable(text) else json.dumps(value, indent=2)) + "\n")
 
 
 def encodable(text: str) -> bool:
-    """Whether standard output can hold the text as it is."""
+    """Whether the encoding of standard output supports the text."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -78,17 +78,17 @@ def encodable(text: str) -> bool:
 
 
 def write(*parts: str | tuple[str, str]) -> None:
-    """A line on standard output, as it is: no markup, no wrapping, white space kept. A part is a text or (text, style)."""
+    """Prints a line to standard output without markup or wrapping. A part is a text or (text, style)."""
     out.print(_Line(parts))
 
 
 def clean(text: str) -> str:
-    """Text that is not ours without what would act on the terminal."""
+    """External text without characters that affect the terminal."""
     return _HARMFUL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def plain(text: str) -> str:
-    """Text that is not ours for use inside markup: it shows as it is."""
+    """External text, escaped for use inside markup."""
     return escape(clean(text))
 
 

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a reading would take, without calling the model."""
+"""`--dry-run`: estimates the cost of a reading without calling the model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from memagent.errors import JournalError
 from memagent.journal import Journal, ReadingRecord, default_path
 from memagent.session import Session
 
-_LIMIT = ", without turns asked again"
+_LIMIT = ", without repeated turns"
 
 
 def print_estimate(
     session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None, as_json: bool
 ) -> None:
-    """Prints tokens, chunks, calls, and estimates of time and cost; costs assume that every memory is full."""
+    """Prints tokens, chunks, calls, and estimates of time and cost. The cost assumes that every memory is full."""
     values = estimate(session, questions, price_in, price_out)
     if as_json:
         print_json(values)
         return
     seconds = (
-        "unknown: no earlier reading with this model" if values["seconds"] is None else f"about {values['seconds']:,.0f} s"
+        "unknown: no earlier reading used this model" if values["seconds"] is None else f"about {values['seconds']:,.0f} s"
     )
-    cost = "give --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}{_LIMIT}"
+    cost = "unknown: pass --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}{_LIMIT}"
     write(f"document   {values['characters']:,} characters, {values['tokens']:,} tokens, {values['files']} file(s)")
     write(f"readings   {values['readings']} × {values['chunks']:,} chunks = {values['calls']:,} calls")
     write(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out{_LIMIT}")
@@ -35,7 +35,7 @@ def print_estimate(
 
 
 def estimate(session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None) -> dict[str, Any]:
-    """The numbers of a dry run, JSON-ready. Token counts are upper bounds; time is from the past, or None."""
+    """The numbers of a dry run, for JSON. Token counts are upper bounds. Time comes from earlier readings, or is None."""
     settings, engine = session.settings, session.opened.engine
     budgets = settings.budgets
     plans = [session.plan(question) for question in questions]
@@ -46,7 +46,7 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
         prompt += plan.turns * (asked + budgets.memory) + plan.tokens
         completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
     priced = price_in is not None and price_out is not None
-    tokens = plans[0].tokens  # of each: they read the same document
+    tokens = plans[0].tokens  # the same for each, because they read one document
     speed = session.opened.defaults.tokens_per_second
     return {
         "readings": len(plans),
@@ -63,10 +63,10 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
 
 
 def _from_past(session: Session, readings: int, tokens: int) -> float | None:
-    """Seconds for so many readings of `tokens` each, by finished readings with the same model, if a journal has any.
+    """Estimated seconds for `readings` of `tokens` tokens each, from finished readings with the same model in the journal.
 
-    Readings that ran together are taken together; of the groups the one nearest in number, the latest of several. Fewer
-    than that are taken to last as long, more to last longer in proportion: an upper bound for a model as fast as it was.
+    Readings that ran together form a group. The estimate uses the group whose size is nearest, and the latest of several.
+    Fewer readings are assumed to take as long, more to take longer in proportion: an upper bound at equal speed.
     """
     groups: list[list[ReadingRecord]] = []
     for record in _finished(session):  # newest first
@@ -83,14 +83,14 @@ def _from_past(session: Session, readings: int, tokens: int) -> float | None:
 
 
 def _finished(session: Session) -> list[ReadingRecord]:
-    """The latest finished readings with the same model, the last to end first."""
+    """The latest finished readings with the same model, the most recently finished first."""
     if not default_path().is_file():
-        return []  # looking must not make one
+        return []  # do not create a journal
     try:
         with Journal.open() as journal:
             records = journal.list(limit=50, status="answered")
     except JournalError:
-        return []  # an estimate does without
+        return []  # the estimate works without it
     same = [
         record
         for record in records

@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 
 SamplesPerQuestion = Annotated[
-    int, typer.Option(min=1, help="Readings of each sample, each with its own seed; needs --temperature.")
+    int, typer.Option(min=1, help="Readings of each sample, with different seeds; needs --temperature.")
 ]
 Renamed = Annotated[bool | None, typer.Option("--direct/--by-turns", hidden=True)]
 RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="Read again what failed because of the server or the model.")
+    bool, typer.Option("--retry-failed", help="Repeat readings that failed because of the server or the model.")
 ]
 
 
 @reads
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="A sample file, as `memagent synth` writes it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder; one that was stopped goes on.")],
+    file: Annotated[Path, typer.Argument(help="A sample file, for example from `memagent synth`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder. An unfinished run is continued.")],
     chosen: Chosen,
     samples_per_question: SamplesPerQuestion = 1,
-    batch: Annotated[int, typer.Option(min=1, help="Readings in lockstep, for a model in this process.")] = 50,
+    batch: Annotated[int, typer.Option(min=1, help="Readings in lockstep, for an in-process model.")] = 50,
     retry_failed: RetryFailed = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a model in this process.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of an in-process model.")] = None,
     renamed: Renamed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a reader read every sample of a file, score the answers and keep every turn in a run folder."""
+    """Read every sample of a file, score the answers and save every turn in a run folder."""
     with boundary() as hints, ExitStack() as stack:
         from memagent.evaluation.runner import Evaluation
         from memagent.tasks.files import SampleFile
 
         if renamed is not None:
-            raise ConfigError("--by-turns is called --through-memory now, and --direct --from-text")
+            raise ConfigError("--by-turns is now named --through-memory, and --direct is now named --from-text")
         samples = SampleFile.open(file)
         opened = chosen.opened(stack)
         _use_threads(threads)
@@ -70,13 +70,13 @@ def evaluate(
 
 
 def _run(evaluation: Evaluation, output: Path, retry_failed: bool, hints: list[str]) -> None:
-    """Begins the run in a folder, or goes on with it, and shows how far it is."""
+    """Starts or continues the run in a folder, and shows its progress."""
     from memagent.evaluation.folder import RunFolder
     from memagent.evaluation.runner import TRANSIENT, evaluate
 
     again = (*TRANSIENT, "empty") if retry_failed else ()
     with RunFolder.open(output, evaluation.config(), again=again) as folder:
-        hints.append(f"the run in {output} can go on: give the same command again")
+        hints.append(f"to continue the run in {output}, repeat the same command")
         with _shown(len(evaluation.samples) * evaluation.attempts) as watcher:
             evaluate(evaluation, folder, watcher)
         interrupts.check()
@@ -84,7 +84,7 @@ def _run(evaluation: Evaluation, output: Path, retry_failed: bool, hints: list[s
 
 @contextlib.contextmanager
 def _shown(total: int) -> Iterator[Callable[[Any], None]]:
-    """A bar with readings done, turns and tokens per second, where there is a terminal."""
+    """A progress bar with finished readings, turns and tokens per second, if standard error is a terminal."""
     began = time.monotonic()
     with Progress(
         TextColumn("readings"),
@@ -105,16 +105,16 @@ def _shown(total: int) -> Iterator[Callable[[Any], None]]:
 
 
 def _use_threads(threads: int | None) -> None:
-    """For a model in this process: several runs side by side are faster with one thread each than one run with several."""
+    """Sets the threads of an in-process model. Several runs with one thread each are faster than one run with several."""
     torch = sys.modules.get("torch")
     if torch is not None and threads is not None:
         torch.set_num_threads(threads)
 
 
 def _report(output: Path, as_json: bool) -> bool:
-    """The strict score by task and length: a first look; `memagent report` says more.
+    """Prints the strict score by task and length. `memagent report` shows more.
 
-    Returns whether no reading came to an answer, for another reason than that the documents are too long for the reader.
+    Returns whether every reading failed, not only because the documents are too long for the reader.
     """
     from memagent.evaluation.runs import Run
 
@@ -137,14 +137,14 @@ def _report(output: Path, as_json: bool) -> bool:
     for task in sorted({task for task, _ in cells}):
         lengths = sorted(tokens for name, tokens in cells if name == task)
         found = [score for tokens in lengths for score in cells[task, tokens]]
-        if 1 < len(lengths) > len(found) / 2:  # documents with lengths of their own
+        if 1 < len(lengths) > len(found) / 2:  # documents without requested lengths
             write(f"{task:<20} {lengths[0]:,} to {lengths[-1]:,} tokens  {_share(found)}")
             continue
         for tokens in lengths:
             write(f"{task:<20} {tokens:>10,} tokens  {_share(cells[task, tokens])}")
     for kind, count in sorted(failures.items()):
-        write(f"failed, counted as wrong: {count} ({kind})")
-    write(f"\nthe report: memagent report {output} -o report.html")
+        write(f"failed readings, counted as wrong: {count} ({kind})")
+    write(f"\nto write a report: memagent report {output} -o report.html")
     return useless
 
 

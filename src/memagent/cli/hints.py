@@ -1,4 +1,4 @@
-"""How to go on with a reading, as a command that can be copied."""
+"""The command that resumes a reading, for the user to copy."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from memagent.journal.redaction import strip_urls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """What `memagent resume ID` must be told again, because the journal does not know it.
+    """Arguments that `memagent resume ID` needs because the journal does not contain them.
 
-    `paths` are those given on the command line of a resumed reading, or the placeholder where standard input was read.
+    `paths` are the paths from the command line of a resumed reading, or a placeholder if it read standard input.
     """
 
     paths: Sequence[str] = ()
@@ -23,11 +23,11 @@ class Hint:
     def line(self, id: str | None) -> str:
         """The line to print for a reading."""
         if id is None:
-            return "nothing was kept (--no-journal)"
+            return "nothing was saved (--no-journal)"
         command = ["memagent", "resume", id, *map(shlex.quote, self.paths)]
         if self.tokenizer is not None:
             command += ["--tokenizer", shlex.quote(self.tokenizer)]
-        # Credentials are not kept, so they are not repeated here either.
+        # Credentials are not saved, and not printed either.
         secret = self.base_url is not None and strip_urls(self.base_url) != self.base_url
-        note = " (give --base-url again: its credentials were not kept)" if secret else ""
+        note = " (pass --base-url again: its credentials were not saved)" if secret else ""
         return f"resume with: {' '.join(command)}{note}"

@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM, whenever they come: they stop the program at once, and it says how to go on.
+"""Ctrl-C and SIGTERM stop the program at once, and it prints how to continue.
 
-An interrupt is an exception at an arbitrary place, and libraries turn it into other errors or swallow it: a flag remembers
-it. `timeout` and many shells signal a process twice, and the second must not break what the first one set off. In an event
-loop an exception would strand the other tasks, so there its tasks are cancelled. An import is let finish: torch runs Python
-from C++ while it is imported, and an exception there aborts the process.
+An interrupt is an exception at an arbitrary place. Libraries replace it by other errors or suppress it, so a flag remembers
+it. `timeout` and many shells signal a process twice; the second signal must not disturb the handling of the first. In an
+event loop, an exception would leave the other tasks unfinished, so they are cancelled instead. Imports may finish first:
+torch runs Python from C++ during its import, and an exception there aborts the process.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from types import FrameType
 from typing import Any
 
 EXIT_CODE = 130
-_ECHO = 1.0  # seconds in which a signal is the same interrupt as the one before
-_AGAIN = 0.02  # seconds until the next try to stop a program that imports
+_ECHO = 1.0  # seconds within which another signal counts as the same interrupt
+_AGAIN = 0.02  # seconds until the next attempt to stop during an import
 _TIMED = hasattr(signal, "setitimer")  # not on Windows
 
 
@@ -30,7 +30,7 @@ class _Seen:
 
 
 def install() -> None:
-    """Handles SIGINT and SIGTERM from now on, unless the parent had them ignored."""
+    """Installs handlers for SIGINT and SIGTERM, unless the parent process ignores them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
@@ -39,21 +39,21 @@ def install() -> None:
 
 
 def received() -> bool:
-    """Whether an interrupt has come. One that has does not strike any more: what follows is the end of the program."""
+    """Whether an interrupt has arrived. It raises no further exceptions, because the program then ends."""
     if _TIMED:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return _Seen.last is not None
 
 
 def check() -> None:
-    """Raises KeyboardInterrupt if an interrupt has come, and was swallowed or held back."""
+    """Raises KeyboardInterrupt if an interrupt was suppressed or deferred."""
     if received():
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Interrupts wait until the block is done. For what takes a moment and must not be torn."""
+    """Defers interrupts to the end of the block, for short steps that must complete."""
     _Seen.held = True
     try:
         yield
@@ -62,11 +62,11 @@ def held() -> Iterator[None]:
 
 
 def leave() -> None:
-    """Ends an interrupted program, all being closed: without the interpreter's farewell, which could be interrupted too."""
+    """Ends an interrupted program after cleanup, without the interpreter's shutdown, which could be interrupted too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    gc.collect()  # worker processes had semaphores: their destructors give them back
+    gc.collect()  # destructors release the semaphores of worker processes
     os._exit(EXIT_CODE)
 
 
@@ -90,11 +90,11 @@ def _stop(_: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     for task in sys.modules["asyncio"].all_tasks(loop):
         task.cancel()
-    loop.call_soon_threadsafe(lambda: None)  # wakes the loop up
+    loop.call_soon_threadsafe(lambda: None)  # wakes the loop
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether the signal broke into an import."""
+    """Whether the signal interrupted an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -103,7 +103,7 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def _running_loop() -> Any:
-    """The event loop that the signal broke into, if any; asyncio may not be imported yet, or not completely."""
+    """The event loop that the signal interrupted, if any. asyncio may not be imported yet, or only in part."""
     find = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
         return find() if find is not None else None

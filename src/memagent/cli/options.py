@@ -1,4 +1,4 @@
-"""Options that commands share, and what they mean where it takes more than a word."""
+"""Options that several commands share, and their interpretation."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def _finite(value: float | None) -> float | None:
 Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs, or - for standard input.")]
 BaseUrl = Annotated[
     str | None,
-    typer.Option(
-        help=f"Base URL of an OpenAI-compatible server. For served models, {_BASE_URL_VARIABLE} stands in for it."
-    ),
+    typer.Option(help=f"Base URL of an OpenAI-compatible server. The default for served models is {_BASE_URL_VARIABLE}."),
 ]
-Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight at a server.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Concurrent requests to a server.")]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, callback=_finite, help="Seconds to wait for a server's reply before trying again.")
+    float, typer.Option(min=0.1, callback=_finite, help="Seconds to wait for a server's reply before a retry.")
 ]
-Window = Annotated[int | None, typer.Option(min=64, help="The model's window in tokens, where a server does not say it.")]
-TokenizerPath = Annotated[str | None, typer.Option("--tokenizer", help="tokenizer.json, or its folder, to count with.")]
+Window = Annotated[int | None, typer.Option(min=64, help="The model's window in tokens, if the server does not report it.")]
+TokenizerPath = Annotated[
+    str | None, typer.Option("--tokenizer", help="A tokenizer.json, or its folder, to count tokens with.")
+]
 TrustUsage = Annotated[
     bool | None,
     typer.Option(
         "--trust-usage/--ignore-usage",
-        help="If a server counts too few prompt tokens: assume that it cut the prompt, or ignore its counts.",
+        help="If a server counts too few prompt tokens, assume that it cut the prompt, or ignore its counts.",
     ),
 ]
 Tokens = Annotated[int | None, typer.Option(min=1)]
@@ -53,11 +53,11 @@ Temperature = Annotated[float, typer.Option(callback=_finite, help="0 is greedy.
 TopP = Annotated[float, typer.Option(callback=_finite, help="Nucleus sampling.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every turn instead of showing progress.")]
-Price = Annotated[float | None, typer.Option(min=0, callback=_finite, help="For --dry-run: price of a million tokens.")]
+Price = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Price of a million tokens, for --dry-run.")]
 
 
 def server_of(model: str, base_url: str | None) -> str | None:
-    """The server to ask. The variable is for models that must be served: it never redirects one that is on this machine."""
+    """The server to use. The environment variable applies to served models only, never to a model on this machine."""
     if base_url is not None:
         return base_url
     local = model == "embedded" or Path(model).expanduser().is_dir()
@@ -65,60 +65,44 @@ def server_of(model: str, base_url: str | None) -> str | None:
 
 
 def server_again(remembered: str | None, base_url: str | None) -> str | None:
-    """The server to resume with. The variable may move a served reading; one without a server stays without."""
+    """The server to resume with. The environment variable applies only to readings that used a server."""
     if base_url is not None or remembered is None:
         return base_url
     return os.environ.get(_BASE_URL_VARIABLE) or remembered
 
 
-def opened_model(
-    stack: ExitStack,
-    model: str,
-    base_url: str | None,
-    concurrency: int,
-    timeout: float,
-    window: int | None,
-    tokenizer: str | None,
-    trust_usage: bool | None = None,
-) -> OpenModel:
-    """The model, to be closed with the stack."""
+def opened_model(stack: ExitStack, model: str, trust_usage: bool | None, **options: Any) -> OpenModel:
+    """The model, opened with `options` of `open_model`. The stack closes it."""
     interrupts.check()
-    opened = open_model(
-        model,
-        base_url=base_url,
-        concurrency=concurrency,
-        timeout=timeout,
-        window=window,
-        tokenizer=tokenizer,
-        usage="check" if trust_usage is None else "trust" if trust_usage else "ignore",
-    )
+    usage = "check" if trust_usage is None else "trust" if trust_usage else "ignore"
+    opened = open_model(model, usage=usage, **options)
     stack.callback(opened.engine.close)
     interrupts.check()
     return opened
 
 
 def absolute(path: str) -> str:
-    """A path that still holds in another folder; - stays what it is."""
+    """The absolute path, or - unchanged."""
     return path if path == "-" else str(Path(path).absolute())
 
 
 def all_questions(given: list[str] | None, file: Path | None) -> list[str]:
-    """The questions of the command line, then those of the file. Raises ConfigError."""
+    """The questions of the command line, then those of the file. Raises ConfigError if there are none."""
     asked = list(given or [])
     if file is not None:
         try:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the questions in {file} cannot be read: {error}") from error
+            raise ConfigError(f"cannot read the questions in {file}: {error}") from error
         asked += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not asked:
-        raise ConfigError("there is no question: give one with -q, or a file of them with --questions")
+        raise ConfigError("no question given: use -q, or --questions for a file")
     return asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The model and the way of reading that a command line asks for."""
+    """The model and the reading options of a command line."""
 
     model: str
     base_url: str | None
@@ -130,20 +114,20 @@ class Chosen:
     options: ReadingOptions
 
     def opened(self, stack: ExitStack) -> OpenModel:
-        """The model, to be closed with the stack."""
+        """The model. The stack closes it."""
         return opened_model(
             stack,
             self.model,
-            self.base_url,
-            self.concurrency,
-            self.timeout,
-            self.window,
-            self.tokenizer,
             self.trust_usage,
+            base_url=self.base_url,
+            concurrency=self.concurrency,
+            timeout=self.timeout,
+            window=self.window,
+            tokenizer=self.tokenizer,
         )
 
     def settings(self, opened: OpenModel, **instead: Any) -> Settings:
-        """The settings of a reading; `instead` overrides options. Raises ConfigError."""
+        """The settings of a reading. `instead` overrides options. Raises ConfigError."""
         return make_settings(
             opened,
             model=self.model,
@@ -154,15 +138,19 @@ class Chosen:
 
 
 def _chosen(
-    model: Annotated[str, typer.Option("--model", "-m", help="'embedded', a folder, or a served name.")] = "embedded",
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="'embedded', a folder of weights, or the name of a served model.")
+    ] = "embedded",
     base_url: BaseUrl = None,
-    reader: Annotated[str, typer.Option("--reader", "-r", help="How to read: see `memagent readers`.")] = "memory",
-    passages: Annotated[int | None, typer.Option(min=1, help="Passages that the reader 'retrieve' shows.")] = None,
+    reader: Annotated[
+        str, typer.Option("--reader", "-r", help="How to read the document; see `memagent readers`.")
+    ] = "memory",
+    passages: Annotated[int | None, typer.Option(min=1, help="Number of passages for the reader 'retrieve'.")] = None,
     through_memory: Annotated[
         bool | None,
         typer.Option(
             "--through-memory/--from-text",
-            help="Whether direct, truncate and retrieve make a memory of the text, or answer from the text itself.",
+            help="Whether direct, truncate and retrieve write a memory from the text, or answer from the text.",
         ),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Prompt profile: a name or a TOML file.")] = None,
@@ -170,10 +158,10 @@ def _chosen(
     memory_tokens: Tokens = None,
     answer_tokens: Tokens = None,
     question_tokens: Tokens = None,
-    reasoning_tokens: Annotated[int | None, typer.Option(min=0, help="Room for thinking before each reply.")] = None,
+    reasoning_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens for reasoning before each reply.")] = None,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for sampling.")] = 0,
     rules: Annotated[str, typer.Option(help="How replies are handled: careful or paper.")] = "careful",
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
@@ -208,7 +196,7 @@ def _chosen(
 
 
 def reads(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that choose model and way of reading, in place of its parameter `chosen`."""
+    """Replaces the parameter `chosen` of a command by the options that choose the model and how it reads."""
     shared = inspect.signature(_chosen).parameters
     hints = get_type_hints(_chosen, include_extras=True) | get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
@@ -222,6 +210,6 @@ def reads(command: Callable[..., None]) -> Callable[..., None]:
     def with_options(**values: Any) -> None:
         command(chosen=_chosen(**{name: values.pop(name) for name in shared}), **values)
 
-    with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]  # what typer reads
+    with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]  # typer reads this
     with_options.__annotations__ = {one.name: one.annotation for one in merged}
     return with_options

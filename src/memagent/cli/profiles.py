@@ -1,4 +1,4 @@
-"""`memagent profile`: the words around question, memory and chunk."""
+"""`memagent profile`: lists, shows and imports prompt profiles."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ app = typer.Typer(help="List, show and import prompt profiles.", no_args_is_help
 
 @app.command("list")
 def list_profiles() -> None:
-    """List the profiles that can be named with --profile."""
+    """List the available profiles for --profile."""
     with boundary():
         for name, path in profile_paths().items():
             try:
                 write(f"{name}  ", (load_profile(path).description, "dim"))
-            except ConfigError as error:  # the others can still be named
+            except ConfigError as error:  # the other profiles remain usable
                 write(f"{name}  ", (str(error), "red"))
 
 
 @app.command("show")
-def show(name: Annotated[str, typer.Argument(help="A name, or a TOML file.")]) -> None:
-    """Print a profile's TOML, byte for byte."""
+def show(name: Annotated[str, typer.Argument(help="The name of a profile, or a TOML file.")]) -> None:
+    """Print the TOML of a profile."""
     with boundary():
         load_profile(name)
         path = profile_paths().get(name, Path(name))
@@ -41,12 +41,12 @@ def show(name: Annotated[str, typer.Argument(help="A name, or a TOML file.")]) -
 @app.command("import")
 def import_profile(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A local checkout of the released MemAgent code.")],
-    name: Annotated[str, typer.Option(help="The name to give it.")] = "released",
+    name: Annotated[str, typer.Option(help="The name of the new profile.")] = "released",
 ) -> None:
-    """Read the templates of the released code, by parsing it, so that its weights see the words they were trained on."""
+    """Import the prompts of the released code, which its weights were trained with. The code is parsed, never run."""
     with boundary():
         if not name.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError(f"{name!r} is not a name for a profile: use letters, digits, - and _")
+            raise ConfigError(f"{name!r} is not a valid profile name: use letters, digits, - and _")
         path = user_folder() / f"{name}.toml"
         write_profile(import_released(folder, name), path)
-        write(f"imported; use it with: --profile {name} --rules paper   ", (f"({path})", "dim"))
+        write(f"imported; use --profile {name} --rules paper   ", (f"({path})", "dim"))

@@ -1,4 +1,4 @@
-"""Live progress of readings on a terminal; nothing where standard error is not one."""
+"""Live progress of readings, if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memagent.session import Watcher
 
 _MEMORY_LINES = 8
 _LINE_CHARS = 200
-_BAR = (10, 40)  # columns: with less room than the first there is no bar
+_BAR = (10, 40)  # minimum and maximum width in columns
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def shown(readings: Sequence[Reading], verbose: bool) -> Iterator[Watcher]:
 
 
 class _View:
-    """How far all readings are, on one line, and the memory of the one that moved last."""
+    """The progress of all readings on one line, and the latest memory."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         self._readings = readings
@@ -69,7 +69,7 @@ class _View:
         yield Padding(Text("\n".join(lines)), (0, 0, 0, 2))
 
     def _line(self, width: int) -> str:
-        """As much as fits, the most wanted first."""
+        """The parts that fit, the most important first."""
         done = sum(reading.ledger.turns for reading in self._readings)
         planned = done + sum(reading.turns_left for reading in self._readings)
         read, took = self._read - self._before, self._moved - self._began

@@ -11,7 +11,7 @@ from memagent.core.readers import option_names
 
 
 def readers(as_json: AsJson = False) -> None:
-    """List the ways of reading a document, for --reader."""
+    """List the readers for --reader."""
     with boundary():
         rows = [(name, reader.summary, option_names(name)) for name, reader in READERS.items()]
         if as_json:

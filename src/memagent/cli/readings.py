@@ -1,4 +1,4 @@
-"""`memagent readings`: what the journal holds."""
+"""`memagent readings`: the readings in the journal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from memagent.errors import ConfigError
 from memagent.files import atomic_file
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
-app = typer.Typer(help="Look at, export or delete readings in the journal.", no_args_is_help=True)
-Id = Annotated[str, typer.Argument(metavar="ID", help="The reading, or the beginning of its id.")]
+app = typer.Typer(help="Show, export or delete readings in the journal.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or its beginning.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_readings(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number of readings.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List readings, newest first."""
@@ -37,7 +37,7 @@ def list_readings(
             print_json([_summary(record) for record in records])
             return
         table = Table(box=None, pad_edge=False)
-        # An id that is cut cannot be used.
+        # A truncated id cannot be used.
         table.add_column("id", no_wrap=True, min_width=max((len(record.id) for record in records), default=0))
         for name in ("when", "status", "turns", "question", "answer"):
             table.add_column(name)
@@ -51,7 +51,7 @@ def list_readings(
 
 @app.command("show")
 def show(reading: Id, as_json: AsJson = False) -> None:
-    """Show a reading: the memory after each turn, as a diff to the one before."""
+    """Show a reading: the memory after each turn, as a diff."""
     with boundary(), Journal.open() as journal:
         record = journal.show(reading)
         if as_json:
@@ -67,7 +67,9 @@ def show(reading: Id, as_json: AsJson = False) -> None:
 @app.command("export")
 def export(
     reading: Id,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output if not given.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write (default: standard output).")
+    ] = None,
 ) -> None:
     """Write a reading as JSON lines: a header, then one line for each turn."""
     with boundary(), Journal.open() as journal:
@@ -75,8 +77,10 @@ def export(
         if output is None:
             sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
         else:
-            if not output.parent.is_dir():  # more likely mistyped than meant
-                raise ConfigError(f"{output} cannot be written: {output.parent} is no folder. Make it, or choose another")
+            if not output.parent.is_dir():  # probably a typing error
+                raise ConfigError(
+                    f"cannot write {output}: the folder {output.parent} does not exist. Create it, or choose another"
+                )
             with atomic_file(output) as file:
                 file.writelines(line + "\n" for line in lines)
 
@@ -96,7 +100,7 @@ def _encodable(line: str) -> str:
 
 
 def _print_turns(turns: Iterable[TurnEntry]) -> None:
-    """Every turn's memory as a diff to the one before; runs of turns that changed nothing in one line."""
+    """The memory after every turn as a diff; one line for consecutive turns without a change."""
     memory, quiet = "", 0
     for entry in turns:
         if entry.memory == memory and entry.outcome in ("kept", "unchanged"):
@@ -113,7 +117,7 @@ def _print_turns(turns: Iterable[TurnEntry]) -> None:
 def _print_quiet(before: int, count: int) -> None:
     if count:
         turns = f"turn {before}" if count == 1 else f"turns {before - count + 1}–{before}"
-        write((f"{turns} · the same memory", "dim"))
+        write((f"{turns} · memory unchanged", "dim"))
 
 
 def _cell(text: str) -> Text:

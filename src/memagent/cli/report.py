@@ -1,4 +1,4 @@
-"""`memagent report`: runs compared, as a page and as tables."""
+"""`memagent report`: compares runs on a page and in tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Watch = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="Training runs: write the page again so often, until they are finished; without -o into the first folder.",
+        help="For training runs: rewrite the page at this interval until they finish; default file: in the first folder.",
     ),
 ]
 _EVALUATION_ONLY = ("scorer", "readings", "sample", "samples")
@@ -25,28 +25,30 @@ def report(
     context: typer.Context,
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders, of memagent eval or of training. The first is compared with."),
+        typer.Argument(
+            metavar="RUN...", help="Run folders of `memagent eval` or of training. The first run is the baseline."
+        ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="An HTML file. A report that is there is replaced.")
+        Path | None, typer.Option("--output", "-o", help="The HTML file to write. An existing report is overwritten.")
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="A Markdown file of the tables; without -o they are printed if it is not given.")
+        Path | None, typer.Option(help="The Markdown file for the tables. Without this and -o, the tables are printed.")
     ] = None,
     scorer: Annotated[str, typer.Option(help="strict, contains, f1, all_required, ruler or released.")] = "strict",
-    readings: Annotated[int, typer.Option(min=0, help="Single readings to show, half of them right, half not.")] = 10,
+    readings: Annotated[int, typer.Option(min=0, help="Number of single readings to show: half right, half wrong.")] = 10,
     sample: Annotated[
-        list[str] | None, typer.Option(help="Show the readings of this sample instead. May be repeated.")
+        list[str] | None, typer.Option(help="Show the readings of this sample instead. Repeat for several.")
     ] = None,
     samples: Annotated[
-        list[Path] | None, typer.Option(help="The sample file of a run, if it has moved. May be repeated.")
+        list[Path] | None, typer.Option(help="The sample file of a run, if it has moved. Repeat for several.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the report.")] = None,
     watch: Watch = None,
 ) -> None:
-    """Compare runs of memagent eval: accuracy, time, what became of the facts, and single readings turn by turn.
+    """Compare runs of `memagent eval`: accuracy, time, retention of facts, and single readings turn by turn.
 
-    Of training runs, the curves: reward, accuracy, loss and whatever else they log, one line for each run.
+    For training runs, draw curves of all logged values, such as reward, accuracy and loss, with one line per run.
     """
     with boundary():
         from memagent.evaluation.report import gather, write_report
@@ -54,13 +56,15 @@ def report(
         from memagent.evaluation.report.training import all_training_runs
 
         if output is not None and markdown is not None and output.resolve() == markdown.resolve():
-            raise ConfigError(f"{output} cannot be both the page and the tables: give two names")
+            raise ConfigError(f"{output} cannot be both the page and the tables: choose two names")
         if all_training_runs(runs):
             _refuse_evaluation_options(context)
             _report_training(runs, output, markdown, title or "Training", watch)
             return
         if watch is not None:
-            raise ConfigError("--watch is for training runs: report a run of memagent eval again when it has gone on")
+            raise ConfigError(
+                "--watch is for training runs only: repeat the report of a run of memagent eval when the run has progressed"
+            )
         title = title or "Reading with a memory: results"
         findings = gather(runs, scorer)
         if output is None and markdown is None:
@@ -82,7 +86,7 @@ def _refuse_evaluation_options(context: typer.Context) -> None:
     for name in _EVALUATION_ONLY:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
-            raise ConfigError(f"--{name} is for runs of memagent eval, and these are training runs: leave it out")
+            raise ConfigError(f"--{name} is for runs of memagent eval, but these are training runs: omit it")
 
 
 def _report_training(runs: list[Path], output: Path | None, markdown: Path | None, title: str, watch: float | None) -> None:
@@ -92,7 +96,7 @@ def _report_training(runs: list[Path], output: Path | None, markdown: Path | Non
 
     if watch is not None:
         if markdown is not None:
-            raise ConfigError("--watch writes the page only: leave out --markdown")
+            raise ConfigError("--watch writes only the page: omit --markdown")
         page = output or runs[0] / "report.html"
         watch_training(runs, title=title, html=page, seconds=watch, say=lambda text: err.print(plain(text), soft_wrap=True))
         return

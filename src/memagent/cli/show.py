@@ -1,4 +1,4 @@
-"""How results look on a terminal."""
+"""Prints results to the terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
 _ODD = (
-    (("malformed",), "did not have the form of a memory; the memory before them was kept"),
+    (("malformed",), "were malformed, so the previous memory was kept"),
     (("empty", "retry_empty"), "were empty"),
-    (("fitted", "retry_long"), "were too long and were asked for again or cut"),
+    (("fitted", "retry_long"), "were too long, and were repeated or cut"),
 )
 
 
 def print_readings(session: Session, results: Sequence[Reading], hint: Hint, verbose: bool = False) -> None:
-    """Answers on standard output; where they were found, the memory and the costs with them, and if wanted the digest."""
+    """Prints answers with their evidence and memory to standard output, and the cost to standard error."""
     for result in results:
         if len(results) > 1:
             write((result.question, "bold"))
@@ -35,27 +35,27 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
 
 
 def print_left_out(document: Document) -> None:
-    """One line on standard error for the files of a folder that are not part of the document."""
+    """Prints one line about the files of a folder that are not part of the document to standard error."""
     if not document.skipped:
         return
     shown = ", ".join(f"{one.path} ({one.reason})" for one in document.skipped[:_LEFT_OUT_SHOWN])
     more = len(document.skipped) - _LEFT_OUT_SHOWN
-    err.print(f"[dim]left out: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
+    err.print(f"[dim]skipped: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
 
 
 def _print_origin(result: Reading) -> None:
     for found in result.evidence:
         write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
     if not result.evidence:
-        write(("  no evidence: the text behind the memory does not contain the words of the answer; check it", "dim"))
-    write("  memory:" if result.provenance else "  memory: empty, nothing was noted")
+        write(("  no evidence: the source text does not contain the words of the answer; check the answer yourself", "dim"))
+    write("  memory:" if result.provenance else "  memory: empty")
     for source in result.provenance:
         write(f"    {source.line}", (f"  turn {source.turn + 1}, from {source.place}" if source.place else "", "dim"))
     for outcomes, what in _ODD:
         if odd := sum(result.outcomes.get(outcome, 0) for outcome in outcomes):
             write((f"  {odd:,} of {result.turns:,} replies {what}", "dim"))
     if result.id:
-        write((f"  reading {result.id}; every memory: memagent readings show {result.id}", "dim"))
+        write((f"  reading {result.id}; to see every memory: memagent readings show {result.id}", "dim"))
 
 
 def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) -> None:
@@ -76,6 +76,6 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
 
 
 def _read(shares: Sequence[float]) -> str:
-    """What was read of the document, in per cent: "100 %" only for all of it; the least and the most of several readings."""
+    """The share of the document that was read, in per cent: the least and the most of several readings."""
     least, most = ("100" if share >= 1 else f"{min(99.9, 100 * share):.1f}" for share in (min(shares), max(shares)))
     return f"{least} % read" if least == most else f"{least} to {most} % read"

@@ -22,7 +22,7 @@ def tasks(
     name: Annotated[str | None, typer.Argument(metavar="[TASK]", help="Show the options of one task.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tasks that can be synthesized, and their options."""
+    """List the tasks for `memagent synth` and their options."""
     with boundary():
         from memagent.tasks.catalog import CATALOG, find
 
@@ -42,28 +42,35 @@ def tasks(
 
 
 def synth(
-    task: Annotated[list[str], typer.Argument(metavar="TASK...", help="Tasks, as `memagent tasks` lists them.")],
+    task: Annotated[list[str], typer.Argument(metavar="TASK...", help="Names of tasks; see `memagent tasks`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The sample file to write (JSONL).")],
     tokens: Annotated[
-        list[int] | None, typer.Option("--tokens", min=1, help="Length of a document; repeat for more lengths.")
+        list[int] | None, typer.Option("--tokens", min=1, help="Length of the documents. Repeat for several lengths.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Samples of each task at each length.")] = 100,
-    seed: Annotated[int, typer.Option(help="The seed; the same one gives the same samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed. Equal seeds give equal samples.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Number of the first sample.")] = 0,
-    split: Annotated[str, typer.Option(help="Which words are used: eval or train.")] = "eval",
+    split: Annotated[str, typer.Option(help="The split of the words: eval or train.")] = "eval",
     tokenizer: Annotated[
-        str, typer.Option(help="What counts tokens: embedded, estimate, bytes, or a tokenizer.json or its folder.")
+        str,
+        typer.Option(
+            help="The tokenizer that counts tokens: embedded, estimate, bytes, or a tokenizer.json or its folder."
+        ),
     ] = "embedded",
-    haystack: Annotated[Paths, typer.Option(help="UTF-8 text to hide facts in (or .gz); repeat for more.")] = None,
-    words: Annotated[Path | None, typer.Option(help="Words for keys and values, one a line.")] = None,
+    haystack: Annotated[Paths, typer.Option(help="UTF-8 text (or .gz) that hides the facts. Repeat for several.")] = None,
+    words: Annotated[Path | None, typer.Option(help="Words for keys and values, one per line.")] = None,
     questions: Annotated[Path | None, typer.Option(help="Question file: SQuAD, HotpotQA, MuSiQue, CUAD, …")] = None,
-    passages: Annotated[Path | None, typer.Option(help="More passages to distract, or the documents asked about.")] = None,
-    wording: Annotated[Path | None, typer.Option(help="A checkout of RULER, to use its own wording.")] = None,
+    passages: Annotated[
+        Path | None, typer.Option(help="Additional distractor passages, or the documents of the questions.")
+    ] = None,
+    wording: Annotated[Path | None, typer.Option(help="A checkout of RULER, to use its wording.")] = None,
     option: Annotated[list[str] | None, typer.Option("--set", help="An option of the task, as name=value.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; their number does not change the samples.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes. It does not change the samples.")] = 1,
     shared: Annotated[
         bool | None,
-        typer.Option("--shared/--inline", help="Documents refer to a shared text file, or stand in their lines."),
+        typer.Option(
+            "--shared/--inline", help="Whether documents refer to a shared text file, or are part of their lines."
+        ),
     ] = None,
 ) -> None:
     """Write samples of long-context tasks to a file."""
@@ -101,7 +108,7 @@ def validate(
     file: Annotated[Path, typer.Argument(help="A sample file.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check a sample file, your own or one of ours; says which line and field is wrong."""
+    """Check a sample file and report the first invalid line and field."""
     with boundary():
         from memagent.tasks.files import SampleFile
 
@@ -136,6 +143,6 @@ def _assignments(given: list[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise TaskError(f"--set {text!r} is not of the form name=value")
+            raise TaskError(f"--set {text!r} does not have the form name=value")
         options[name] = value
     return options
