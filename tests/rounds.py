@@ -86,6 +86,9 @@ class RoundsReader:
     def planned(self, plan: Plan) -> int:
         return ROUNDS * len(plan.chunks) + 1
 
+    def shown(self, plan: Plan) -> int:
+        return ROUNDS * plan.tokens
+
     def left(self, plan: Plan, state: RoundState) -> int:
         rounds = ROUNDS - state.round
         return 0 if state.finished else rounds * len(state.pieces) - len(state.notes) + 1

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from memagent.choice import Choice, choose, with_reader
 from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State
 from memagent.core import reading as protocol
 from memagent.documents import Document
@@ -17,7 +18,7 @@ from memagent.errors import ModelError, ModelReplyError
 from memagent.journal import Journal, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, evidence, sources
-from memagent.settings import Settings, make_plan
+from memagent.settings import AUTO, Settings, make_plan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,9 +81,17 @@ class Session:
         self.paths = list(paths)
         self.encoding = encoding
         self._chunks: Chunks | None = None
+        self.choice: Choice | None = None
+
+    def _choose(self, question: str) -> None:
+        """Replaces the reader `auto` by one that suits the document. All questions are read the same way."""
+        self.choice = choose(self.document, question, self.settings, self.opened)
+        self.settings = with_reader(self.settings, self.opened, self.choice.reader)
 
     def plan(self, question: str) -> Plan:
         """The plan for a question. The document is cut once for all questions. Raises ConfigError."""
+        if self.settings.reader == AUTO:
+            self._choose(question)
         plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
         self._chunks = plan.chunks
         return plan

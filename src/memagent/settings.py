@@ -28,6 +28,9 @@ from memagent.models.open import OpenModel
 from memagent.profiles import load_profile
 from memagent.ranking import bm25
 
+AUTO = "auto"
+# The templates that `auto` may come to use: budgets have to hold the longest.
+_AUTO_TEMPLATES = ("update", "note", "gated", "round", "merge", "answer")
 # Windows up to this many tokens get the profile with few words, unless the model says what it wants.
 _SMALL_WINDOW = 2048
 
@@ -36,7 +39,7 @@ class ReadingOptions(TypedDict, total=False):
     """What can be chosen of a reading; what is left out follows from the model.
 
     profile             a prompt profile, its name, or a TOML file
-    reader              a name from `memagent readers`; `reader_options` are its options
+    reader              a name from `memagent readers`; "auto" chooses one for the document; `reader_options` are its options
     …_tokens            budgets, in tokens of the model's tokenizer
     temperature, top_p  sampling; temperature 0 (the default) is greedy
     seed                of the sampling
@@ -115,11 +118,11 @@ def make_settings(
         identity=engine.identity,
         window=engine.window,
         profile=profile,
-        budgets=_budgets(opened, profile, chosen, make_reader(reader).templates),
+        budgets=_budgets(opened, profile, chosen, _AUTO_TEMPLATES if reader == AUTO else make_reader(reader).templates),
         sampling=_sampling(chosen.get("temperature", 0.0), chosen.get("top_p", 1.0), chosen.get("seed", 0)),
         rules=_rules(chosen.get("rules", "careful")),
         reader=reader,
-        reader_options=_reader_options(opened, reader, chosen.get("reader_options")),
+        reader_options=reader_options(opened, reader, chosen.get("reader_options")),
     )
 
 
@@ -180,8 +183,12 @@ def _rules(rules: Rules) -> Rules:
     return rules
 
 
-def _reader_options(opened: OpenModel, name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def reader_options(opened: OpenModel, name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """All options of the reader. A model that cannot answer from a text is shown it as a chunk, if nothing else is said."""
+    if name == AUTO:
+        if given:
+            raise ConfigError(f"the reader 'auto' has no option {min(given)!r}: name the reader that the option is for")
+        return {}
     known = options(make_reader(name))
     usual = {"through_memory": not opened.defaults.direct} if "through_memory" in known else {}
     return options(make_reader(name, {**usual, **(given or {})}))

@@ -88,13 +88,16 @@ def test_every_reader_goes_on_after_a_kill_and_asks_no_turn_again(memagent, book
         wait_for(lambda: len(server.requests) >= (18 if how == "parallel" else 6))
         process.kill()
         process.wait()
+        time.sleep(0.3)  # what was sent before the kill arrives
         record, entries = only_reading()
         asked = len(server.requests)
         assert 0 < len(entries) < whole["turns"]
         resumed = memagent("resume", record.id, "--json").json
         assert len(server.requests) - asked == whole["turns"] - len(entries)
-    for key in ("answer", "memory", "turns", "evidence", "outcomes", "share_read"):
+    for key in ("answer", "memory", "turns", "outcomes", "share_read"):
         assert resumed[key] == whole[key], key
+    # Turns are numbered in the order in which they ended, which differs between runs of parallel turns.
+    assert [found["offset"] for found in resumed["evidence"]] == [found["offset"] for found in whole["evidence"]]
     assert [source["line"] for source in resumed["provenance"]] == [FACT]
     shown = memagent("readings", "show", record.id)
     assert shown.code == 0

@@ -11,7 +11,7 @@ import typer
 
 from memagent.api import document_encoding, document_paths
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, print_json
+from memagent.cli.console import MODEL, boundary, note, print_json
 from memagent.cli.estimate import print_estimate
 from memagent.cli.hints import Hint
 from memagent.cli.options import (
@@ -124,6 +124,8 @@ def _start(session: Session, asked: list[str], hint: Hint, hints: list[str]) -> 
     for question in asked:
         session.plan(question)  # this splits the document, which takes time; the next steps do not
         interrupts.check()
+    if session.choice is not None:
+        note(f"reader {session.choice.reader}: {session.choice.reason}")
     with interrupts.held():
         readings = session.start(asked)
         hints += dict.fromkeys(hint.line(reading.id) for reading in readings)

@@ -82,6 +82,16 @@ def write(*parts: str | tuple[str, str]) -> None:
     out.print(_Line(parts))
 
 
+def note(text: str) -> None:
+    """Prints a line of information to standard error."""
+    err.print(f"[dim]{plain(text)}[/]", soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Prints a warning to standard error."""
+    err.print(f"[yellow]warning:[/] {plain(text)}", soft_wrap=True)
+
+
 def clean(text: str) -> str:
     """External text without characters that affect the terminal."""
     return _HARMFUL.sub("\ufffd", text.replace("\r\n", "\n"))

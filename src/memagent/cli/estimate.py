@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memagent.cli.console import print_json, write
-from memagent.core import template_tokens
+from memagent.core import Plan, template_tokens
 from memagent.errors import JournalError
 from memagent.journal import Journal, ReadingRecord, default_path
 from memagent.session import Session
@@ -27,28 +27,54 @@ def print_estimate(
     )
     cost = "unknown: pass --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}{_LIMIT}"
     write(f"document   {values['characters']:,} characters, {values['tokens']:,} tokens, {values['files']} file(s)")
-    write(f"readings   {values['readings']} × {values['chunks']:,} chunks = {values['calls']:,} calls")
+    reason = f": {values['reason']}" if "reason" in values else ""
+    write(f"reader     {values['reader']}{reason}")
+    write(f"readings   {values['readings']}, {values['chunks']:,} chunks, {_calls(values)}")
     write(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out{_LIMIT}")
     write(f"time       {seconds}")
     write(f"cost       {cost}")
     write(f"model      {session.settings.model}, window {session.settings.window or 'unknown'}")
+    for other in values.get("choices", ()):
+        took = "time unknown" if other["seconds"] is None else f"about {other['seconds']:,.0f} s"
+        tokens = f"{other['prompt_tokens']:,} tokens in, {other['completion_tokens']:,} out"
+        write((f"  {other['reader']:<9} at most {other['calls']:,} calls, {tokens}, {took}", "dim"))
+
+
+def _calls(values: Mapping[str, Any]) -> str:
+    """How many calls: of a reader that decides how much it reads, the most there can be."""
+    most = "at most " if values["reader"] in ("parallel", "search", "gated") else ""
+    return f"{most}{values['calls']:,} calls"
 
 
 def estimate(session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None) -> dict[str, Any]:
-    """The numbers of a dry run, for JSON. Token counts are upper bounds. Time comes from earlier readings, or is None."""
-    settings, engine = session.settings, session.opened.engine
-    budgets = settings.budgets
+    """The numbers of a dry run, JSON-ready. Token counts are upper bounds; time is from the past, or None.
+
+    For the reader `auto`, `choices` has the same numbers for every reader that it could have chosen.
+    """
     plans = [session.plan(question) for question in questions]
+    values = _numbers(session, session.settings.reader, plans, price_in, price_out)
+    if session.choice is None:
+        return values
+    others = {name: [plan] * len(plans) for name, plan in session.choice.plans.items()}
+    choices = [_numbers(session, name, same, price_in, price_out) for name, same in others.items()]
+    return {**values, "reason": session.choice.reason, "choices": choices}
+
+
+def _numbers(
+    session: Session, reader: str, plans: Sequence[Plan], price_in: float | None, price_out: float | None
+) -> dict[str, Any]:
+    settings, engine, budgets = session.settings, session.opened.engine, session.settings.budgets
     wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, plans[0].reader.templates)
     prompt = completion = 0
     for plan in plans:
         asked = wording + engine.tokenizer.count(plan.question)
-        prompt += plan.turns * (asked + budgets.memory) + plan.tokens
+        prompt += plan.turns * (asked + budgets.memory) + plan.reader.shown(plan)
         completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
     priced = price_in is not None and price_out is not None
-    tokens = plans[0].tokens  # the same for each, because they read one document
-    speed = session.opened.defaults.tokens_per_second
+    tokens = plans[0].tokens  # of each: they read the same document
+    speed = session.opened.defaults.tokens_per_second if reader == "memory" else None
     return {
+        "reader": reader,
         "readings": len(plans),
         "characters": len(session.document),
         "tokens": tokens,
@@ -57,19 +83,19 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
         "calls": sum(plan.turns for plan in plans),
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "seconds": len(plans) * tokens / speed if speed else _from_past(session, len(plans), tokens),
+        "seconds": len(plans) * tokens / speed if speed else _from_past(session, reader, len(plans), tokens),
         "cost": (prompt * (price_in or 0) + completion * (price_out or 0)) / 1e6 if priced else None,
     }
 
 
-def _from_past(session: Session, readings: int, tokens: int) -> float | None:
+def _from_past(session: Session, reader: str, readings: int, tokens: int) -> float | None:
     """Estimated seconds for `readings` of `tokens` tokens each, from finished readings with the same model in the journal.
 
     Readings that ran together form a group. The estimate uses the group whose size is nearest, and the latest of several.
     Fewer readings are assumed to take as long, more to take longer in proportion: an upper bound at equal speed.
     """
     groups: list[list[ReadingRecord]] = []
-    for record in _finished(session):  # newest first
+    for record in _finished(session, reader):  # newest first
         if groups and record.updated > min(map(_began, groups[-1])):
             groups[-1].append(record)
         else:
@@ -82,7 +108,7 @@ def _from_past(session: Session, readings: int, tokens: int) -> float | None:
     return took * tokens / read * max(1.0, readings / len(group))
 
 
-def _finished(session: Session) -> list[ReadingRecord]:
+def _finished(session: Session, reader: str) -> list[ReadingRecord]:
     """The latest finished readings with the same model, the most recently finished first."""
     if not default_path().is_file():
         return []  # do not create a journal
@@ -94,7 +120,10 @@ def _finished(session: Session) -> list[ReadingRecord]:
     same = [
         record
         for record in records
-        if record.settings.get("identity") == session.settings.identity and record.seconds and record.document.get("tokens")
+        if record.settings.get("identity") == session.settings.identity
+        and record.settings.get("reader") == reader
+        and record.seconds
+        and record.document.get("tokens")
     ]
     return sorted(same, key=lambda record: record.updated, reverse=True)
 

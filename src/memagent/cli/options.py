@@ -15,9 +15,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from memagent.cli import interrupts
+from memagent.cli.console import warn
 from memagent.errors import ConfigError
 from memagent.models.open import OpenModel, open_model
-from memagent.settings import ReadingOptions, Settings, make_settings
+from memagent.settings import AUTO, ReadingOptions, Settings, make_settings
 
 _BASE_URL_VARIABLE = "MEMAGENT_BASE_URL"
 
@@ -128,13 +129,20 @@ class Chosen:
 
     def settings(self, opened: OpenModel, **instead: Any) -> Settings:
         """The settings of a reading. `instead` overrides options. Raises ConfigError."""
-        return make_settings(
+        settings = make_settings(
             opened,
             model=self.model,
             base_url=self.base_url,
             tokenizer=absolute(self.tokenizer) if self.tokenizer else None,
             **{**self.options, **instead},
         )
+        if settings.reader != AUTO and not opened.trained_for(settings.reader):
+            known = ", ".join(opened.defaults.readers or ())
+            warn(
+                f"{self.model} was not trained for the reader {settings.reader!r}: expect wrong answers."
+                f" It was trained for {known}."
+            )
+        return settings
 
 
 def _chosen(
@@ -145,7 +153,15 @@ def _chosen(
     reader: Annotated[
         str, typer.Option("--reader", "-r", help="How to read the document; see `memagent readers`.")
     ] = "memory",
-    passages: Annotated[int | None, typer.Option(min=1, help="Number of passages for the reader 'retrieve'.")] = None,
+    passages: Annotated[
+        int | None, typer.Option(min=1, help="Passages that 'retrieve' shows, or that 'search' reads for each query.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds of 'parallel', or queries of 'search', at most.")
+    ] = None,
+    exit: Annotated[
+        bool | None, typer.Option("--exit", help="Let 'gated' end the reading when the memory holds the answer.")
+    ] = None,
     through_memory: Annotated[
         bool | None,
         typer.Option(
@@ -169,7 +185,7 @@ def _chosen(
     tokenizer: TokenizerPath = None,
     trust_usage: TrustUsage = None,
 ) -> Chosen:
-    given = {"passages": passages, "through_memory": through_memory}
+    given = {"passages": passages, "rounds": rounds, "exit": exit, "through_memory": through_memory}
     return Chosen(
         model=model,
         base_url=server_of(model, base_url),

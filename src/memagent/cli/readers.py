@@ -8,12 +8,14 @@ from memagent.cli.console import boundary, out, print_json
 from memagent.cli.options import AsJson
 from memagent.core import READERS
 from memagent.core.readers import option_names
+from memagent.settings import AUTO
 
 
 def readers(as_json: AsJson = False) -> None:
     """List the readers for --reader."""
     with boundary():
         rows = [(name, reader.summary, option_names(name)) for name, reader in READERS.items()]
+        rows.append((AUTO, "Chooses direct, parallel, gated or memory for the document, and says why (ask only).", []))
         if as_json:
             print_json([{"name": name, "summary": summary, "options": options} for name, summary, options in rows])
             return

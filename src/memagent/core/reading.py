@@ -130,6 +130,10 @@ class Reader(Protocol):
         """Turns of a reading in which none is asked again or split; the most there can be where the reader decides."""
         ...
 
+    def shown(self, plan: Plan) -> int:
+        """Tokens of the document, and of notes on it, that so many turns show, at most."""
+        ...
+
     def left(self, plan: Plan, state: State) -> int:
         """Turns still to come, likewise."""
         ...

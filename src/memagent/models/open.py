@@ -34,7 +34,7 @@ class Defaults(BaseModel):
 
     profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
     text it is shown (false for one that was only trained to update a memory and answer from it). family: the family of
-    models it belongs to. speculate: most turns leave the memory word for word as it was, so that looking for that first
+    models it belongs to. readers: those that it was trained for (not given: it is a general model, for any). readers: those that it was trained for; without the key, any. speculate: most turns leave the memory word for word as it was, so that looking for that first
     pays, in process. tokens_per_second: document tokens read per second on the machine the file names, for estimates.
     """
 
@@ -43,6 +43,7 @@ class Defaults(BaseModel):
     profile: str | None = None
     direct: bool = True
     family: str | None = None
+    readers: list[str] | None = None
     speculate: bool = False
     window: int | None = None
     budgets: BudgetDefaults | None = None
@@ -56,6 +57,10 @@ class OpenModel:
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
     memory_check: MemoryCheck | None = None
+
+    def trained_for(self, reader: str) -> bool:
+        """Whether the model knows how to reply to a reader, as far as is known: a general model is taken to know all."""
+        return self.defaults.readers is None or reader in self.defaults.readers
 
 
 class Narrowable(Engine, Protocol):

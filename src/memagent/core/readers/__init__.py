@@ -60,6 +60,8 @@ def make_reader(name: str = "memory", options: Mapping[str, Any] | None = None) 
     if name in RENAMED:
         raise ConfigError(f"the reader {name!r} is called {RENAMED[name]!r} now")
     if name not in READERS:
+        if name == "auto":
+            raise ConfigError("the reader 'auto' chooses for one document and question: it cannot be evaluated or trained")
         raise ConfigError(f"there is no reader {name!r}: use one of {', '.join(READERS)}")
     known, given = option_names(name), dict(options or {})
     if unknown := sorted(set(given) - set(known)):

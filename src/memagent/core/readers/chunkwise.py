@@ -163,6 +163,9 @@ class ChunkReader(ABC):
     def planned(self, plan: Plan) -> int:
         return self.parts(plan) + 1
 
+    def shown(self, plan: Plan) -> int:
+        return plan.tokens
+
     def left(self, plan: Plan, state: State) -> int:
         return 0 if state.finished else self.planned(plan) - _own(state).part
 

@@ -181,6 +181,10 @@ class ParallelReader:
     def planned(self, plan: Plan) -> int:
         return self.rounds * self._round_turns(plan, len(plan.chunks)) + 1
 
+    def shown(self, plan: Plan) -> int:
+        merges = most_merges(len(plan.chunks), self._fan_in(plan))
+        return self.rounds * (plan.tokens + merges * plan.budgets.chunk)
+
     def left(self, plan: Plan, state: State) -> int:
         own = _own(state)
         if state.finished or own.round > self.rounds:

@@ -122,6 +122,9 @@ class SearchReader(MemoryReader):
         chunks = min(rounds * self.passages, len(plan.chunks))
         return chunks + max(0, rounds - 1) + 1
 
+    def shown(self, plan: Plan) -> int:
+        return min(plan.tokens, self.rounds * self.passages * plan.budgets.chunk)
+
     def left(self, plan: Plan, state: State) -> int:
         own = _own(state)
         if state.finished:

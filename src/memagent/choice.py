@@ -1,0 +1,65 @@
+"""The reader `auto`: which reader suits a document, a model and an engine, and why.
+
+A document that fits the window is shown whole. A longer one is read in parallel where several turns at a time are worth
+having, and otherwise in order, with gates. Readers that the profile has no words for, that the model was not trained for,
+or whose budgets do not fit are left out; the paper's reader is what remains. The rule follows the measurements in
+docs/results/readers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memagent.core import Chunks, Plan, Text
+from memagent.errors import ConfigError, TooLongError
+from memagent.models.open import OpenModel
+from memagent.settings import AUTO, Settings, make_plan, reader_options
+
+# Fewer chunks, or turns at a time, than these do not pay for the merge of a parallel reading.
+_CHUNKS, _AT_ONCE = 8, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A reader and the reason for it. `plans` are the plans of all readers that could be used, by name."""
+
+    reader: str
+    reason: str
+    plans: Mapping[str, Plan]
+
+
+def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> Choice:
+    """The reader for a document. Raises ConfigError for budgets or a question that no reader can work with."""
+    plans: dict[str, Plan] = {}
+    chunks: Chunks | None = None
+    for name in ("memory", "gated", "parallel", "direct"):
+        if name != "memory" and not opened.trained_for(name):
+            continue
+        if name == "direct" and not opened.defaults.direct:
+            continue
+        try:
+            plan = make_plan(text, question, with_reader(settings, opened, name), opened, chunks)
+        except (ConfigError, TooLongError):
+            if name == "memory":
+                raise
+            continue
+        plans[name] = plan
+        chunks = plan.chunks if name == "memory" else chunks
+    count, at_once = len(plans["memory"].chunks), opened.engine.concurrency
+    if "direct" in plans:
+        return Choice(reader="direct", reason="the document fits the window", plans=plans)
+    if "parallel" in plans and count >= _CHUNKS and at_once >= _AT_ONCE:
+        return Choice(reader="parallel", reason=f"{count:,} chunks, {at_once} at a time", plans=plans)
+    if "gated" not in plans:
+        reason = "the document does not fit the window, and the model or its profile has no faster reader"
+        return Choice(reader="memory", reason=reason, plans=plans)
+    few = "few chunks" if count < _CHUNKS else f"{at_once} at a time" if at_once < _AT_ONCE else "no parallel reader"
+    return Choice(reader="gated", reason=f"{count:,} chunks, {few}", plans=plans)
+
+
+def with_reader(settings: Settings, opened: OpenModel, name: str, given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings with a reader in place of `auto`."""
+    assert settings.reader == AUTO
+    return replace(settings, reader=name, reader_options=reader_options(opened, name, given))
