@@ -130,9 +130,9 @@ def extrapolation() -> Figure:
     for (task, colour), style in zip(hard.items(), ("s-", "^-", "D-", "X-"), strict=True):
         line(right, accuracies(memory, [task]), task, colour, style)
     right.set(title="The memory reader, by task", ylim=(65, 101))
-    for axes, place in ((left, "center right"), (right, "lower left")):
+    for axes, corner in ((left, "center right"), (right, "lower left")):
         windows_axis(axes, [1, 4, 16, 64, 437])
-        axes.legend(loc=place)
+        axes.legend(loc=corner)
     return figure
 
 
