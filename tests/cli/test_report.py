@@ -54,10 +54,10 @@ def test_a_moved_sample_file(memagent, runs, tmp_path):
 def test_what_is_wrong_is_said_and_nothing_is_written(memagent, runs, tmp_path):
     page = tmp_path / "report.html"
     for arguments, message in (
-        ([tmp_path], "there is no run.json in it"),
-        ([*runs, "--scorer", "exact"], "there is no scorer 'exact'"),
-        ([*runs, "--sample", "nobody"], "no reading of a sample 'nobody'"),
-        ([runs[0], runs[0]], "the same run is given twice"),
+        ([tmp_path], "it contains no run.json"),
+        ([*runs, "--scorer", "exact"], "unknown scorer 'exact'"),
+        ([*runs, "--sample", "nobody"], "no reading of the sample 'nobody'"),
+        ([runs[0], runs[0]], "a run folder was given twice"),
         ([*runs, "--markdown", page], "cannot be both the page and the tables"),
     ):
         result = memagent("report", *arguments, "-o", page)
@@ -71,7 +71,7 @@ def test_a_record_of_another_version_is_refused(memagent, runs, tmp_path):
     records.write_text(records.read_text().replace('"version": 2', '"version": 7', 1))
     result = memagent("report", *runs, "-o", tmp_path / "report.html")
     assert result.code == 2
-    assert "records.jsonl, line 1: a record of version 7" in " ".join(result.err.split())
+    assert "records.jsonl, line 1: the record has version 7" in " ".join(result.err.split())
 
 
 def test_records_are_never_overwritten(memagent, runs):
@@ -126,14 +126,14 @@ def test_what_is_wrong_with_training_runs_is_said(memagent, runs, training, tmp_
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.toml").write_text("")
     for arguments, message in (
-        ([*runs, training], "report training runs and runs of memagent eval apart"),
-        ([tmp_path / "begun"], "has no metrics to draw: its metrics.jsonl is not there"),
+        ([*runs, training], "report training runs and runs of memagent eval separately"),
+        ([tmp_path / "begun"], "has no metrics to draw: its metrics.jsonl does not exist"),
         ([training, "--scorer", "f1"], "--scorer is for runs of memagent eval"),
         ([training, "--sample", "x"], "--sample is for runs of memagent eval"),
-        ([training, "--watch", "0"], "give 1 or more"),
-        ([training, "--watch", "5", "--markdown", tmp_path / "t.md"], "leave out --markdown"),
+        ([training, "--watch", "0"], "the minimum is 1"),
+        ([training, "--watch", "5", "--markdown", tmp_path / "t.md"], "omit --markdown"),
         ([*runs, "--watch", "5"], "--watch is for training runs"),
-        ([training, training], "the same run is given twice"),
+        ([training, training], "a run folder was given twice"),
     ):
         result = memagent("report", *arguments, "-o", page)
         assert result.code == 2, arguments

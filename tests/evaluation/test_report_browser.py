@@ -102,9 +102,9 @@ def test_headings_and_numbers_are_there_to_be_seen(page):
         "Accuracy",
         "Time and tokens",
         "Depth of the needed fact",
-        "What became of the facts",
+        "Facts through the reading",
         "Single readings",
-        "What was run",
+        "Runs",
     ]
     captions = [one.text for one in visible(page, "caption")]
     assert "Accuracy by task and length" in captions
@@ -132,7 +132,7 @@ def test_a_reading_opens_and_shows_what_changed(page):
             break
     shown = visible(page, "details.reading[open]")
     assert len(shown) == 1
-    assert "a needed fact was kept, then lost" in shown[0].text
+    assert "a needed fact was kept and then lost" in shown[0].text
     assert visible(page, "ins")[0].text.startswith("So far")
     assert any(re.search(r"\d{7}", one.text) for one in visible(page, "del")), "the value that was lost"
     assert [one.text for one in visible(page, ".badge.lost")] == ["lost: fact 1"]

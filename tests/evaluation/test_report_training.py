@@ -124,9 +124,9 @@ def test_a_half_written_last_line_is_left_out_and_a_whole_one_is_not(tmp_path):
     [
         ('{"step": 40, "train"', "line 2: not a line of JSON"),
         ("\ufffd", "line 2: not a line of JSON"),
-        ('{"train": {"loss": 1}}', 'line 2: an object with a whole number "step"'),
-        ('{"step": true}', 'line 2: an object with a whole number "step"'),
-        ("[1]", 'line 2: an object with a whole number "step"'),
+        ('{"train": {"loss": 1}}', 'line 2: expected an object with a whole number "step"'),
+        ('{"step": true}', 'line 2: expected an object with a whole number "step"'),
+        ("[1]", 'line 2: expected an object with a whole number "step"'),
     ],
 )
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
@@ -156,7 +156,7 @@ def test_training_runs_are_told_from_other_folders(tmp_path):
     assert [is_training_run(one) for one in (run, other, begun, tmp_path / "nowhere")] == [True, False, True, False]
     assert all_training_runs([run, begun])
     assert not all_training_runs([other])
-    with pytest.raises(ConfigError, match=f"{run} is a training run and {other} is not.*apart"):
+    with pytest.raises(ConfigError, match=f"{run} is a training run and {other} is not.*separately"):
         all_training_runs([other, run])
 
 
@@ -314,7 +314,7 @@ def test_a_watched_page_is_drawn_only_when_there_is_something_new(tmp_path, monk
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf])
 def test_a_page_cannot_be_written_all_the_time(tmp_path, seconds):
-    with pytest.raises(ConfigError, match="give 1 or more"):
+    with pytest.raises(ConfigError, match="the minimum is 1"):
         watch_training([write_training(tmp_path / "run")], title="", html=tmp_path / "p", seconds=seconds, say=print)
 
 
@@ -358,7 +358,7 @@ def test_the_page_opens_in_a_browser_without_complaint(browser, report, name, wi
         "Validation",
         "Training",
         "Time",
-        "What was run",
+        "Runs",
     ]
     assert "[schedule]" in visible(browser, "pre")[0].text
 

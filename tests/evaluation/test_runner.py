@@ -210,12 +210,12 @@ def test_other_folders_and_other_versions_are_refused(samples, tmp_path):
     evaluation = an_evaluation(samples)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/letter.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds no run"):
+    with pytest.raises(ConfigError, match="does not contain a run"):
         run(evaluation, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
     run(evaluation, tmp_path / "run")
     file = tmp_path / "run/run.json"
-    for values, named in [({"version": 99}, "of version 99"), ({"versions": {"memagent": "9.9"}}, "memagent: 9.9 →")]:
+    for values, named in [({"version": 99}, "has version 99"), ({"versions": {"memagent": "9.9"}}, "memagent: 9.9 →")]:
         before = file.read_text()
         file.write_text(json.dumps(json.loads(before) | values))
         with pytest.raises(ConfigError, match=named):
@@ -223,7 +223,7 @@ def test_other_folders_and_other_versions_are_refused(samples, tmp_path):
         file.write_text(before)
     line = json.loads((tmp_path / "run/records.jsonl").read_text().splitlines()[0])
     (tmp_path / "run/records.jsonl").write_text(json.dumps(line | {"version": 99}) + "\n")
-    with pytest.raises(ConfigError, match="line 1: record version 99"):
+    with pytest.raises(ConfigError, match="line 1: the record has version 99"):
         run(evaluation, tmp_path / "run")
 
 

@@ -50,9 +50,9 @@ def test_a_torn_line_in_the_middle_is_an_error(folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"version": 3}', "line 1: a record of version 3, and this memagent reads up to version 2"),
-        ("[]", "line 1: a record of version None"),
-        ('{"version": 2, "sample": "x"}', "line 1: not a record of a reading: KeyError: 'attempt'"),
+        ('{"version": 3}', "line 1: the record has version 3, but this memagent reads up to version 2"),
+        ("[]", "line 1: the record has version None"),
+        ('{"version": 2, "sample": "x"}', "line 1: not a reading record: KeyError: 'attempt'"),
         ("", "line 1: not a line of JSON"),
     ],
 )
@@ -70,8 +70,8 @@ def test_lines_that_are_no_records_are_named(folder, line, message):
         ("scores.strict", True, "scores.strict must be a number from 0 to 1, not true"),
         ("scores", [], "scores must be an object"),
         ("meta", None, "meta must be an object, not null"),
-        ("meta.target", 10**400, r"meta.target must be the length .* not 1000.*… \(401 characters\)"),
-        ("meta.target", "long", 'meta.target must be the length in tokens that was asked for, .* not "long"'),
+        ("meta.target", 10**400, r"meta.target must be the requested length .* not 1000.*… \(401 characters\)"),
+        ("meta.target", "long", 'meta.target must be the requested length in tokens, .* not "long"'),
         ("meta.target", [1], "meta.target must be"),
         ("meta.target", None, "meta.target must be .* not null"),
         ("meta.target", True, "meta.target must be .* not true"),
@@ -93,11 +93,11 @@ def test_lines_that_are_no_records_are_named(folder, line, message):
         ("shown", [["a", 2]], "shown must be"),
         ("facts.0.start", "x", r'facts\[0\].start must be a place in the document, not "x"'),
         ("facts.0.value", 5, r"facts\[0\].value must be text, not 5"),
-        ("facts.0", 5, "not a record of a reading"),
-        ("turns", 5, "not a record of a reading"),
+        ("facts.0", 5, "not a reading record"),
+        ("turns", 5, "not a reading record"),
         ("turns.1.memory", 5, r"turns\[1\].memory must be text or null, not 5"),
         ("turns.1.spans", [[0, None]], r"turns\[1\].spans must be places in the document, not \[0, null\]"),
-        ("turns.1.spans", [[0]], "not a record of a reading"),
+        ("turns.1.spans", [[0]], "not a reading record"),
         ("turns.1.seconds", "x", r"turns\[1\].seconds must be a number from 0"),
         ("turns.1.number", None, r"turns\[1\].number must be a whole number"),
         ("turns.1.reply", {}, r"turns\[1\].reply must be text or null"),
@@ -151,15 +151,15 @@ def test_a_damaged_header_is_named_by_its_field(folder, values, message):
 def test_a_reading_may_be_there_once(folder):
     path = folder / "records.jsonl"
     path.write_text(path.read_text() * 2)
-    with pytest.raises(TaskError, match=r"line 4: attempt 0 of niah_single_1-500-0 stands in line 1 already"):
+    with pytest.raises(TaskError, match=r"line 4: attempt 0 of niah_single_1-500-0 is already in line 1"):
         list(Run.open(folder).records())
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path, folder):
-    with pytest.raises(ConfigError, match=r"there is no run\.json in it"):
+    with pytest.raises(ConfigError, match=r"it contains no run\.json"):
         Run.open(tmp_path)
     change(folder, version=9)
-    with pytest.raises(ConfigError, match="is of version 9 and this memagent reads version 1"):
+    with pytest.raises(ConfigError, match="has version 9, but this memagent reads version 1"):
         Run.open(folder)
     change(folder, version=1, samples=None)
     with pytest.raises(ConfigError, match=r"run\.json is damaged: its samples must be an object, not null"):
@@ -174,5 +174,5 @@ def test_what_is_no_run_folder_is_refused(tmp_path, folder):
 
 def test_a_folder_without_records_is_refused(folder):
     (folder / "records.jsonl").unlink()
-    with pytest.raises(ConfigError, match=r"records\.jsonl cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*records\.jsonl: No such file"):
         Run.open(folder)

@@ -1,8 +1,8 @@
-"""What became of each needed fact on its way through a reading, from the known places of the facts.
+"""Follows each needed fact through a reading, from the known places of the facts.
 
-A fact is looked for by its value, by words: case, punctuation and compatibility forms do not matter, and "12" is not found
-in "4123". A number is one word: "12" is found neither in "12.5" nor in "12,345", which is the same as "12345". A memory
-that tells the same in other words counts as not holding it; a short value may stand there by chance.
+Values are matched by words: case, punctuation and compatibility forms are ignored, and "12" does not match in "4123". A
+number is one word: "12" matches neither in "12.5" nor in "12,345", which equals "12345". A memory that paraphrases a value
+counts as not containing it, and a short value may match by chance.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from memagent.tasks.samples import Fact
 Verdict: TypeAlias = Literal["failed", "not_shown", "split", "missed", "lost", "answer", "unknown"]
 
 VERDICTS: Mapping[Verdict, str] = {
-    "failed": "no answer: the reading failed",
-    "not_shown": "a needed fact was never shown",
-    "split": "a needed fact was cut by a chunk border, and never kept",
-    "missed": "a needed fact was shown, but never kept",
-    "lost": "a needed fact was kept, then lost",
-    "answer": "all there at the end, but answered wrong",
-    "unknown": "cannot be said: the values of the needed facts are not known",
+    "failed": "the reading failed",
+    "not_shown": "a needed fact was not shown",
+    "split": "a needed fact was cut by a chunk border and never kept",
+    "missed": "a needed fact was shown but never kept",
+    "lost": "a needed fact was kept and then lost",
+    "answer": "all facts were in the memory, but the answer is wrong",
+    "unknown": "unknown: the values of the needed facts are not known",
 }
 
 _RETRIES = frozenset({"retry_long", "retry_empty"})
 _ARTICLES = frozenset({"a", "an", "the"})
 _WORD = re.compile(r"[^\W_]+(?:\.(?<=\d\.)(?=\d)[^\W_]+)*")
-# A comma between digits: of thousands, before exactly three digits; of decimals, before one or two. Else it parts a list of
-# numbers. The comma comes first in the patterns because that is what makes them fast.
+# A comma between digits separates thousands before exactly three digits, decimals before one or two, and otherwise
+# items of a list. The patterns begin with the comma because this makes them fast.
 _THOUSANDS = re.compile(r",(?=\d{3}(?!\d))(?<=\d,)(?<!\d{4},)")
 _DECIMALS = re.compile(r",(?=\d{1,2}(?!\d))(?<=\d,)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactTrace:
-    """A needed fact and the turns (by number) that mattered to it.
+    """A needed fact and the numbers of the turns that affected it.
 
-    shown   the first turn that showed any of it; None: no turn did
-    whole   whether some turn showed all of it at once; if not, chunk borders cut it everywhere
-    gains   turns after which its value stood in the memory and before which it did not, from `shown` on
-    losses  turns after which it was gone; gains and losses take turns
-    held    memory updates that it survived
+    shown   the first turn that showed any part of it; None if no turn did
+    whole   whether a turn showed all of it at once; otherwise chunk borders cut it everywhere
+    gains   turns that added its value to the memory, from `shown` on
+    losses  turns that removed it; gains and losses alternate
+    held    the number of memory updates that it survived
     """
 
     fact: Fact
@@ -59,7 +59,7 @@ class FactTrace:
 
     @property
     def followed(self) -> bool:
-        """Whether it has a value that can be looked for."""
+        """Whether it has a value to search for."""
         return bool(_words(self.fact.value))
 
     @property
@@ -68,22 +68,22 @@ class FactTrace:
 
     @property
     def missed(self) -> bool:
-        """Shown, never kept."""
+        """Shown but never kept."""
         return self.followed and self.shown is not None and not self.gains
 
     @property
     def drifted(self) -> bool:
-        """Kept, and gone at the end."""
+        """Kept, but not in the memory at the end."""
         return bool(self.gains) and not self.at_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What became of one reading.
+    """The diagnosis of one reading.
 
-    `traces` has the needed facts in document order, `outcomes` how often each outcome of a turn came up. `updates`: whether
-    a memory was written at all. `filler` is the share of the last memory's words that stand neither in the question nor in
-    a needed fact; None where there is no memory.
+    `traces` has the needed facts in document order, and `outcomes` the number of turns with each outcome. `updates` says
+    whether any memory was written. `filler` is the share of the last memory's words that are neither in the question nor in
+    a needed fact; None without a memory.
     """
 
     traces: tuple[FactTrace, ...]
@@ -94,12 +94,12 @@ class Diagnosis:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the needed facts that were shown whole; None if none is known."""
+        """The share of the needed facts that were shown whole; None without known facts."""
         return sum(trace.whole for trace in self.traces) / len(self.traces) if self.traces else None
 
     @property
     def verdict(self) -> Verdict:
-        """Why an answer is not right, if it is not: the earliest stage at which one of the needed facts fell out."""
+        """The cause of a wrong answer: the earliest stage that lost one of the needed facts."""
         if self.failed:
             return "failed"
         if any(trace.shown is None for trace in self.traces):
@@ -130,13 +130,13 @@ def diagnose(record: Record) -> Diagnosis:
 
 
 def stands_in(value: str, text: str) -> bool:
-    """Whether the words of `value` stand in `text`, side by side and whole."""
+    """Whether `text` contains the words of `value`, whole and next to each other."""
     words = _words(value)
     return bool(words) and _found(words, _fold(text))
 
 
 def _shown(record: Record, fact: Fact) -> tuple[int | None, bool]:
-    """The first turn that showed any of a fact, and whether it was ever shown whole."""
+    """The first turn that showed any part of a fact, and whether a turn showed it whole."""
     first: int | None = None
     for turn in record.turns:
         for span in turn.spans if turn.kind != "merge" else ():  # it shows notes on them
@@ -148,7 +148,7 @@ def _shown(record: Record, fact: Fact) -> tuple[int | None, bool]:
 
 
 def _traces(needed: list[Fact], places: list[tuple[int | None, bool]], updates: list[RecordedTurn]) -> Iterator[FactTrace]:
-    """The comings and goings of each fact. A value that stands in the memory before its fact was shown is chance."""
+    """The trace of each fact. A value in the memory before its fact was shown is a coincidence and not a gain."""
     memories = [(turn.number, None if turn.memory is None else _fold(turn.memory)) for turn in updates]
     for fact, (shown, whole) in zip(needed, places, strict=True):
         gains: list[int] = []
@@ -174,19 +174,19 @@ def _filler(record: Record, needed: Iterable[Fact]) -> float | None:
 
 
 def _fold(text: str) -> str:
-    """The text as it is compared: lower case, compatibility forms, numbers without thousands separators."""
+    """The text normalised for comparison: lower case, compatibility forms, numbers without thousands separators."""
     folded = (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
     return _DECIMALS.sub(".", _THOUSANDS.sub("", folded)) if "," in folded else folded
 
 
 def _words(value: str) -> list[str]:
-    """The words to look for: a leading article is not one of them."""
+    """The words to search for, without a leading article."""
     words = _WORD.findall(_fold(value))
     return words[1:] if len(words) > 1 and words[0] in _ARTICLES else words
 
 
 def _found(words: list[str], folded: str) -> bool:
-    """Whether the words stand side by side. Most memories are done with after the first test, which is all but free."""
+    """Whether the words occur next to each other. The first test is cheap and rejects most memories."""
     if any(word not in folded for word in words):
         return False
     wanted, text = " ".join(words), folded if len(words) == 1 else " ".join(_WORD.findall(folded))
@@ -199,7 +199,7 @@ def _found(words: list[str], folded: str) -> bool:
 
 
 def _joined(text: str, place: int) -> bool:
-    """Whether the characters around a place are of one word. Scripts without capitals have no spaces to go by either."""
+    """Whether the characters around a place belong to one word. Scripts without capitals have no spaces either."""
     if not 0 < place < len(text):
         return False
     point = place if text[place] == "." else place - 1 if text[place - 1] == "." else 0

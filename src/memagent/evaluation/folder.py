@@ -1,4 +1,4 @@
-"""A run folder being written: its configuration, its records, and the journal of readings under way.
+"""Writes a run folder: its configuration, its records, and the journal of unfinished readings.
 
     run.json           what is compared: settings, reader, sample file, versions, machine
     records.jsonl      one line for every finished reading, on disk before the next begins
@@ -30,7 +30,7 @@ from memagent.journal import Journal
 from memagent.journal.redaction import redact
 
 _PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
-# What may differ when a run goes on: who runs it, where and when, and how much at once.
+# Values that may differ when a run is continued: where, when and with how many readings at once it runs.
 _MAY_CHANGE = frozenset({"versions", "machine", "command", "started", "finished", "samples.path", "batch", "concurrency"})
 
 Key = tuple[str, int]
@@ -50,20 +50,20 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, config: Mapping[str, Any], *, again: Iterable[str] = ()) -> RunFolder:
-        """Makes the folder, or goes on with the run in it. Records whose `error_kind` is in `again` are read again.
+        """Creates the folder, or continues the run in it. Readings whose `error_kind` is in `again` are repeated.
 
         Raises ConfigError naming every setting that differs, a folder that is no run, or one that another process is at.
         """
         config = {"schema": RUN_SCHEMA, "version": RUN_VERSION, **redact(config, "run")}
         file, records = path / "run.json", path / "records.jsonl"
         if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} is a file: give a folder for the run")
+            raise ConfigError(f"{path} is a file: choose a folder for the run")
         if file.exists():
             known = read_header(path)
             _check_same(path, known, config)
             config = {**config, "started": known.get("started"), "versions": known.get("versions"), "finished": None}
         elif path.exists() and any(not one.name.startswith("run.json.") for one in path.iterdir()):
-            raise ConfigError(f"{path} is not empty and holds no run: give another folder")
+            raise ConfigError(f"{path} is not empty and does not contain a run: choose another folder")
         with ExitStack() as resources:
             try:
                 path.mkdir(parents=True, exist_ok=True)
@@ -72,14 +72,14 @@ class RunFolder:
                 done = _mend(records, frozenset(again)) if records.exists() else set()
                 stream = resources.enter_context(records.open("ab"))
             except OSError as error:
-                raise ConfigError(f"the run folder {path} cannot be written: {error.strerror or error}") from error
+                raise ConfigError(f"cannot write to the run folder {path}: {error.strerror or error}") from error
             journal = resources.enter_context(Journal.open(path / "journal.sqlite3"))
             folder = cls(path, config, journal, stream, done)
             folder._resources = resources.pop_all()
         return folder
 
     def write(self, record: Record, reading: str | None) -> None:
-        """Adds a record; it is on disk when this returns. The journal's `reading` of it is done with."""
+        """Adds a record, flushes it to disk, and removes its `reading` from the journal."""
         self._stream.write(json.dumps(record.to_json(), ensure_ascii=True, allow_nan=False).encode() + b"\n")
         self._stream.flush()
         os.fsync(self._stream.fileno())
@@ -89,11 +89,11 @@ class RunFolder:
             self._under_way.pop(record.key, None)
 
     def reading_of(self, key: Key) -> str | None:
-        """The journal's id of a reading that was under way when the run was stopped."""
+        """The journal's id of a reading that was unfinished when the run stopped."""
         return self._under_way.get(key)
 
     def began(self, key: Key, reading: str) -> None:
-        """Notes that the journal has a reading of this sample."""
+        """Remembers the journal's reading of this sample."""
         self._under_way[key] = reading
 
     def finish(self) -> None:
@@ -118,7 +118,7 @@ class RunFolder:
         for record in self.journal.list(limit=None):
             key = (str(record.document.get("sample")), int(str(record.document.get("attempt", 0))))
             if key in self.done:
-                self.journal.delete(record.id)  # it was killed between its record and this
+                self.journal.delete(record.id)  # the process was killed after writing its record
             else:
                 found[key] = record.id
         return found
@@ -152,7 +152,7 @@ def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> N
             changes.append(f"{name}: {_brief(before.get(name))} → {_brief(now.get(name))}")
     if changes:
         raise ConfigError(
-            f"the run in {path} was begun otherwise: {'; '.join(changes)}. Give the old values, or another folder"
+            f"the run in {path} has other settings: {'; '.join(changes)}. Use the same settings, or another folder"
         )
 
 
@@ -174,7 +174,7 @@ def _write_config(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def _mend(file: Path, again: frozenset[str]) -> set[Key]:
-    """The keys of the records that stay. A last line torn by a kill goes, and so does what is to be read again."""
+    """The keys of the records to keep. Removes an incomplete last line, and records of readings to repeat."""
     kept: list[bytes] = []
     done: set[Key] = set()
     whole = 0
@@ -188,7 +188,9 @@ def _mend(file: Path, again: frozenset[str]) -> set[Key]:
             except (ValueError, KeyError, TypeError) as error:
                 raise ConfigError(f"{file}, line {number}: not a record: {error}") from error
             if wrote != RECORD_VERSION:
-                raise ConfigError(f"{file}, line {number}: record version {wrote}, this memagent writes {RECORD_VERSION}")
+                raise ConfigError(
+                    f"{file}, line {number}: the record has version {wrote}, this memagent writes {RECORD_VERSION}"
+                )
             whole += len(line)
             if kind is None or kind not in again:
                 done.add(key)

@@ -1,7 +1,7 @@
-"""One record for each reading of a run: what was asked, what came back, turn by turn, and how it scored.
+"""One record for each reading of a run: question, turns, answer and scores.
 
-A run folder holds `run.json` (configuration, versions, machine) and `records.jsonl` (one line a record, in the order the
-readings ended). A reading that failed is a record with its error and scores of 0: no row is ever left out.
+A run folder contains `run.json` (configuration, versions, machine) and `records.jsonl` (one line per record, in the
+order in which readings ended). A failed reading is a record with its error and scores of 0.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Status: TypeAlias = Literal["answered", "failed"]
 class RecordedTurn:
     """A finished turn. `spans` are the characters of the document that it showed (none for an answer from the memory).
 
-    `memory` is the memory after the turn; None: the same as before. `reply` is what the model said where that is not what
-    the memory or the answer became. `outcome` is one of `memagent.core.outcomes`. Token counts and `seconds` are the
-    engine's, in a batch a share of it.
+    `memory` is the memory after the turn, or None if it did not change. `reply` is the model's reply if it differs from the
+    new memory or the answer. `outcome` is one of `memagent.core.outcomes`. The engine reports token counts and `seconds`;
+    in a batch, seconds are a share of it.
     """
 
     number: int
@@ -44,13 +44,12 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One reading of one sample: try number `attempt` of it.
+    """One reading of one sample, with its number `attempt`.
 
-    `tokens` and `characters` are the length of the document. `shown` are the characters of the document that the reader
-    chose to show (None: it shows all of it, part by part or at once). `error` says why there is no answer, `error_kind` is
-    the class of it ("too_long": the document does not fit this reader). `scores` has every scorer of
-    `memagent.scoring.SCORERS`. `seconds` is the engine's time for this reading (its share in a batch), `wall` the time from
-    its start to its end.
+    `tokens` and `characters` are the length of the document. `shown` are the characters that the reader selected (None: it
+    shows the whole document). `error` is the reason for a missing answer, and `error_kind` its class ("too_long": the
+    document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`. `seconds` is the engine
+    time of this reading (its share in a batch), and `wall` the time from its start to its end.
     """
 
     sample: str
@@ -76,7 +75,7 @@ class Record:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What a run knows the record by."""
+        """The key of the record within a run."""
         return self.sample, self.attempt
 
     @property
@@ -123,7 +122,7 @@ def _from_first_version(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _turn_to_json(turn: RecordedTurn) -> dict[str, Any]:
-    """Compact: a long reading has thousands of turns that change nothing."""
+    """Compact, because a long reading has thousands of turns without changes."""
     values: dict[str, Any] = {name: getattr(turn, name) for name in _TURN_FIELDS}
     values["seconds"] = round(turn.seconds, 6)
     if not turn.cached_tokens:

@@ -42,16 +42,16 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (ModelError, "model"),
 )
 _BLOCK = 1 << 16  # characters
-# Failures that are read again on request: the others would fail again.
+# Failures that may not happen again; the others would.
 TRANSIENT = ("unavailable", "refused", "reply", "model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a run compares: one reader of one model on one sample file, `attempts` readings of each sample.
+    """One reader and model on one sample file, with `attempts` readings of each sample.
 
-    With several attempts each draws from its own seed, so they need a temperature above 0. `batch` readings run in lockstep
-    in process, `concurrency` at once on a server; neither changes what is asked.
+    Several attempts use different seeds, so they need a temperature above 0. `batch` readings run in lockstep in process,
+    `concurrency` at once on a server; neither changes the prompts.
     """
 
     samples: SampleFile
@@ -63,16 +63,16 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise ConfigError(f"{self.attempts} readings of a sample make no run: give at least 1")
+            raise ConfigError(f"a run needs at least 1 reading of each sample, not {self.attempts}")
         if self.attempts > 1 and self.settings.sampling.temperature == 0:
             raise ConfigError(
-                f"{self.attempts} readings of a sample are all the same at temperature 0: give --temperature above 0"
+                f"{self.attempts} readings of a sample would be equal at temperature 0: set --temperature above 0"
             )
-        # What is wrong with the settings is wrong for every sample: a run that cannot work does not begin.
+        # Invalid settings are invalid for every sample, so the run does not start.
         make_plan(LazyText(["A probe."]), "Why?", self.settings, self.opened)
 
     def config(self) -> dict[str, Any]:
-        """What identifies the run, JSON-ready."""
+        """The configuration that identifies the run, for JSON."""
         return {
             "model": self.settings.identity,
             "reader": self.settings.reader,
@@ -89,14 +89,14 @@ class Evaluation:
         }
 
     def work(self, done: set[Key]) -> list[tuple[Entry, int]]:
-        """The readings that are still to be done, short documents first, so that batches hold documents of like length."""
+        """The remaining readings, short documents first, so that documents of a batch have similar lengths."""
         entries = sorted(self.samples.entries, key=lambda entry: entry.tokens or entry.size)
         return [(entry, n) for entry in entries for n in range(self.attempts) if (entry.id, n) not in done]
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """How a run stands, for whoever watches."""
+    """The progress of a run."""
 
     total: int
     finished: int = 0
@@ -113,11 +113,11 @@ Watcher = Callable[[Tally], None]
 
 
 def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None = None) -> Tally:
-    """Reads what is not read yet, and marks the run as finished.
+    """Performs the remaining readings, and marks the run as finished.
 
-    A reading that fails is a record. Raises the ModelError of a model that refused or could not be reached several times in
-    a row (one more than runs at once, three at least); those are no records, and are read again when the run goes on. So
-    is what was under way when anything else stopped the run.
+    A failed reading becomes a record. Raises the ModelError of a model that refused or could not be reached several
+    times in a row (once more than runs at once, at least three times). These readings are not recorded; they are
+    repeated when the run is continued, as are readings that were unfinished when the run stopped.
     """
     work = evaluation.work(folder.done)
     run = _Run(evaluation, folder, Tally(total=len(evaluation.samples) * evaluation.attempts), watcher)
@@ -134,7 +134,7 @@ def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None 
 
 @dataclass(slots=True)
 class _Reading:
-    """A reading under way."""
+    """An unfinished reading."""
 
     sample: Sample
     attempt: int
@@ -149,10 +149,10 @@ class _Run:
         self.tally = tally
         self._watcher = watcher
         self._lock = threading.Lock()
-        self._doubtful: list[tuple[Record, str | None]] = []  # failures of a server that may be down altogether
+        self._doubtful: list[tuple[Record, str | None]] = []  # failures that may mean that the server is down
 
     def in_lockstep(self, work: Sequence[tuple[Entry, int]]) -> None:
-        """A batch of readings, step by step together. One that ends is recorded at once."""
+        """Runs a batch of readings in lockstep, and records each as soon as it ends."""
         readings = [reading for entry, n in work if (reading := self._begin(entry, n)) is not None]
         recorded: set[int] = set()
         observer = self._observer(readings)
@@ -172,7 +172,7 @@ class _Run:
                 self._end(readings[index], None if isinstance(result, Transcript) else result)
 
     async def at_once(self, work: Iterator[tuple[Entry, int]], concurrency: int) -> None:
-        """`concurrency` readings under way; when one ends, the next begins."""
+        """Runs the readings, `concurrency` at a time."""
         async with together() as group:
             for _ in range(concurrency):
                 group.create_task(self._keep_reading(work))
@@ -196,7 +196,7 @@ class _Run:
             await asyncio.to_thread(self._end, reading, error)
 
     def _begin(self, entry: Entry, attempt: int) -> _Reading | None:
-        """Plans a reading and enters it in the journal, or takes it up from there; None if it failed, which is recorded."""
+        """Plans a reading, and starts or resumes it in the journal. Records a failure and returns None."""
         evaluation, began = self.evaluation, time.monotonic()
         sample = evaluation.samples.load(entry.id)
         settings = own_stream(evaluation.settings, sample.id, attempt)
@@ -257,14 +257,14 @@ class _Run:
             self._write(record, progress.id)
 
     def _doubt(self, record: Record, id: str | None, error: ModelError) -> None:
-        """A dead server or a wrong key would fail every reading that is left: the run stops, and can be taken up again."""
+        """Stops the run after several such failures: a dead server or a wrong key would fail all remaining readings."""
         with self._lock:
             self._doubtful.append((record, id))
             if len(self._doubtful) > max(2, self.evaluation.concurrency):
                 raise error
 
     def settle(self) -> None:
-        """The server is there: what it failed before failed for good."""
+        """Records the collected failures, because the server replied since."""
         with self._lock:
             failures, self._doubtful = self._doubtful, []
         for record, id in failures:
@@ -302,13 +302,13 @@ class _Run:
 
 
 def own_stream(settings: Settings, sample: str, attempt: int) -> Settings:
-    """The settings of one reading: it draws from its own seed, whatever runs beside it."""
+    """The settings of one reading, with its own seed, independent of concurrent readings."""
     drawn = settings.sampling
     return replace(settings, sampling=drawn.own(f"{drawn.seed}\x1f{sample}\x1f{attempt}"))
 
 
 def _count(sample: Sample, opened: OpenModel) -> int:
-    """Tokens of a document that nobody has counted: block by block, the same for every reader."""
+    """The tokens of a document without a known count, block by block, so that it is equal for every reader."""
     count, document = opened.engine.tokenizer.count, sample.document
     return sum(count(document.read(start, start + _BLOCK)) for start in range(0, len(document), _BLOCK))
 

@@ -1,4 +1,4 @@
-"""Run folders, read: `run.json` says what was run, `records.jsonl` has one record a line.
+"""Reads run folders: the configuration from `run.json`, and one record per line from `records.jsonl`.
 
 Records are streamed: a run of thousands of long readings is never held as a whole. A run that is not finished may be looked
 at while it is being written; its last line may be torn.
@@ -19,14 +19,14 @@ from memagent.evaluation.records import READABLE_VERSIONS, RECORD_VERSION, Recor
 
 RUN_SCHEMA = "memagent.run"
 RUN_VERSION = 1
-_MOST = 10**12  # tokens, characters, readings: more is damage
+_MOST = 10**12  # limit of tokens, characters and readings; a larger number means damage
 _OBJECTS = ("settings", "comparison", "samples", "versions", "machine")
 _OBJECTS_IN_SETTINGS = ("budgets", "sampling", "profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A record and where its line stands in the file, in bytes."""
+    """A record and the position of its line in the file, in bytes."""
 
     record: Record
     place: int
@@ -35,7 +35,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run folder: its header, which is `run.json`, and its records, which stay on disk."""
+    """A run folder: its header (`run.json`), and its records, which stay on disk."""
 
     folder: Path
     header: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def expected(self) -> int:
-        """How many records the run has when it is finished; 0 if the header does not say."""
+        """The number of records of the finished run; 0 if the header does not contain it."""
         return int(self.header.get("samples", {}).get("count", 0)) * int(self.header.get("attempts", 1))
 
     def records(self) -> Iterator[Placed]:
@@ -74,13 +74,13 @@ class Run:
                 if seen.setdefault(record.key, number) != number:
                     first = seen[record.key]
                     raise TaskError(
-                        f"{path}, line {number}: attempt {record.attempt} of {record.sample} stands in line {first} already"
+                        f"{path}, line {number}: attempt {record.attempt} of {record.sample} is already in line {first}"
                     )
                 yield Placed(record=record, place=place, size=len(line))
                 place += len(line)
 
     def load(self, place: int, size: int) -> Record:
-        """One record again, by the place that `records` gave."""
+        """The record at a place that `records` returned."""
         path = self.folder / "records.jsonl"
         with _opened(path) as file:
             file.seek(place)
@@ -91,9 +91,7 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}: without its records a run cannot be reported"
-        ) from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}. A report needs the records of a run") from error
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -102,16 +100,16 @@ def read_header(folder: Path) -> dict[str, Any]:
     try:
         header = json.loads(path.read_bytes())
     except OSError as error:
-        reason = "there is no run.json in it" if isinstance(error, FileNotFoundError) else str(error.strerror)
-        raise ConfigError(f"{folder} is not the folder of a run of memagent eval: {reason}") from error
+        reason = "it contains no run.json" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise ConfigError(f"{folder} is not a run folder of memagent eval: {reason}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("schema") != RUN_SCHEMA:
         raise ConfigError(f"{path} does not describe a run of memagent eval: its schema is not {RUN_SCHEMA!r}")
     if header.get("version") != RUN_VERSION:
         raise ConfigError(
-            f"{path} is of version {header.get('version')!r} and this memagent reads version {RUN_VERSION}:"
-            " use the memagent that wrote it, or run it anew in another folder"
+            f"{path} has version {header.get('version')!r}, but this memagent reads version {RUN_VERSION}:"
+            " use the memagent that wrote it, or repeat the run in another folder"
         )
     for name, value, kind, fits in _header_fields(header):
         if not fits(value):
@@ -120,7 +118,7 @@ def read_header(folder: Path) -> dict[str, Any]:
 
 
 def _header_fields(header: Mapping[str, Any]) -> Iterator[tuple[str, Any, str, Callable[[Any], bool]]]:
-    """(name, value, what it must be, whether it is) of what is there. An object comes before what is in it."""
+    """(name, value, expected kind, check) of the values to verify. An object comes before its contents."""
     for name in _OBJECTS:
         yield name, header.get(name, {}), "an object", _is_object
     settings, samples = header.get("settings", {}), header.get("samples", {})
@@ -175,23 +173,25 @@ def _record(line: bytes, path: Path, number: int) -> Record:
         raise TaskError(f"{where}: not a line of JSON: {error}") from error
     version = values.get("version") if isinstance(values, dict) else None
     if version not in READABLE_VERSIONS:
-        raise TaskError(f"{where}: a record of version {version!r}, and this memagent reads up to version {RECORD_VERSION}")
+        raise TaskError(
+            f"{where}: the record has version {version!r}, but this memagent reads up to version {RECORD_VERSION}"
+        )
     try:
         record = record_from_json(values)
         _check(record)
     except _DamageError as damage:
         raise TaskError(f"{where}: a damaged record: {damage}") from None
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise TaskError(f"{where}: not a record of a reading: {type(error).__name__}: {error}") from error
+        raise TaskError(f"{where}: not a reading record: {type(error).__name__}: {error}") from error
     return record
 
 
 class _DamageError(Exception):
-    """What is wrong with a value of a record."""
+    """A record has an invalid value."""
 
 
 def _check(record: Record) -> None:
-    """That every value is what `Record` says. Raises _DamageError."""
+    """Checks every value of a record. Raises _DamageError."""
     _each(record, ("sample", "task", "question", "answer"), "text", _is_text)
     _each(record, ("error", "error_kind"), "text or null", _is_text_or_none)
     _each(record, ("attempt", "tokens", "characters"), f"a whole number from 0 to {_MOST:,}", _is_count)
@@ -206,7 +206,7 @@ def _check(record: Record) -> None:
     if "target" in record.meta:
         target = record.meta["target"]
         fits = _is_count(target) and target > 0
-        _value("meta.target", target, f"the length in tokens that was asked for, a whole number from 1 to {_MOST:,}", fits)
+        _value("meta.target", target, f"the requested length in tokens, a whole number from 1 to {_MOST:,}", fits)
     for place, fact in enumerate(record.facts):
         _each(fact, ("text", "key", "value"), "text", _is_text, f"facts[{place}].")
         _each(fact, ("start", "end"), "a place in the document", _is_count, f"facts[{place}].")

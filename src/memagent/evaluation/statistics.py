@@ -14,7 +14,7 @@ _Numbers: TypeAlias = NDArray[np.float64]
 
 _Z95 = 1.959963984540054
 _RESAMPLES = 10_000
-_BLOCK = 4_000_000  # numbers drawn at once in a bootstrap: bounds its memory, not its result
+_BLOCK = 4_000_000  # numbers drawn at once in a bootstrap; limits its memory and does not change its result
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,15 @@ class Interval:
 def wilson(total: float, n: int) -> Interval:
     """The 95 % Wilson score interval of a mean of `n` values in [0, 1] that sum to `total`.
 
-    Exact in its idea for values that are 0 or 1. Fractional values vary less than 0-or-1 values of the same mean, so that
-    the interval is then too wide, never too narrow. Without values it is [0, 1]: nothing is known.
+    The interval is designed for values of 0 or 1. Fractional values vary less than binary values of the same mean, so the
+    interval is then conservative. Without values it is [0, 1].
     """
     if n == 0:
         return Interval(0.0, 1.0)
     share, z2 = total / n, _Z95 * _Z95
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z95 / (1 + z2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + z2 / (4 * n * n))
-    # At the ends the bound is the mean itself; rounding must not move it past.
+    # At 0 and 1 the bound equals the mean; rounding must not move it further.
     return Interval(0.0 if share <= 0 else max(0.0, middle - half), 1.0 if share >= 1 else min(1.0, middle + half))
 
 
@@ -50,18 +50,18 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.interval.low > 0 or self.interval.high < 0
 
 
 def paired_difference(
     a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], *, seed: int = 0, resamples: int = _RESAMPLES
 ) -> Difference | None:
-    """How much better `b` is than `a` on the samples (keys) that both have; None if there are none.
+    """The difference b − a over the samples (keys) that both have; None without common samples.
 
-    Several attempts at a sample are averaged first: samples are what is drawn again, with replacement, because they vary
-    independently of each other. The interval holds the middle 95 % of the resampled means. It knows nothing beyond the
-    samples: with one sample, or where no difference ever varies, it is a point.
+    Several attempts at a sample are averaged first, and samples are resampled with replacement, because samples are
+    independent of each other. The interval contains the middle 95 % of the resampled means. With one sample, or equal
+    differences, it is a point.
     """
     common = sorted(key for key in a.keys() & b.keys() if a[key] and b[key])
     if not common:
@@ -76,7 +76,7 @@ def paired_difference(
 class Line:
     """y = intercept + slope · x, fitted by least squares to `n` points; `r2` is the share of the variance it explains.
 
-    None where y never varies: there is nothing to explain.
+    `r2` is None if y is constant.
     """
 
     slope: float
@@ -86,7 +86,7 @@ class Line:
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
-    """The least-squares line; None unless there are at least two different x."""
+    """The least-squares line; None with fewer than two different x."""
     if len({x for x, _ in points}) < 2:
         return None
     x, y = np.array(points, dtype=float).T
@@ -103,10 +103,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _resampled_means(values: _Numbers, resamples: int, rng: np.random.Generator) -> _Numbers:
-    """Means of `resamples` draws of as many values, with replacement.
+    """Means of `resamples` resamples with replacement.
 
-    Equal values are drawn together: how often each distinct value comes up is one multinomial draw. Differences of scores
-    have few distinct values, so there is little to draw.
+    The counts of the distinct values are one multinomial draw. Differences of scores have few distinct values, so this is
+    fast.
     """
     distinct, counts = np.unique(values, return_counts=True)
     rows = max(1, _BLOCK // len(distinct))

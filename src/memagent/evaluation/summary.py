@@ -1,7 +1,7 @@
-"""Readings → the numbers of a report: cells of task × length × system, differences, lines, depths. Pure.
+"""Computes the numbers of a report from readings: cells of task × length × system, differences, lines, depths. Pure.
 
-A system is what is compared: a reader with a model and settings. Failures count as 0 in every mean; no reading is left
-out of a denominator.
+The compared systems are readers with a model and settings. Failures count as 0 in every mean, and every reading counts
+in the denominators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memagent.evaluation.records import Record
 from memagent.evaluation.statistics import Difference, Interval, Line, fit_line, paired_difference, wilson
 
 _BINS = 10
-_DEPTHS_MOST = 21  # so many depths that tasks name are rows of their own
+_DEPTHS_MOST = 21  # up to this number, the depths of a task are separate rows
 _POWER_OVER = 1.02
 
 
@@ -23,8 +23,8 @@ _POWER_OVER = 1.02
 class Row:
     """One reading, without its turns.
 
-    `length` is its length class in tokens; `ranged`: the class holds all lengths up to that, because the task was asked for
-    none. `depth` is where its only needed fact stands; `depth_told`: the task said so.
+    `length` is its length class in tokens. `ranged` means that the class contains all lengths up to it, because no
+    length was requested. `depth` is the position of the only needed fact; `depth_told` means that the task stated it.
     """
 
     system: str
@@ -46,8 +46,8 @@ class Row:
 def row_of(record: Record, system: str, score: float) -> Row:
     """The row of a record.
 
-    A sample is known by its id, its question and the length of its document: runs over different files that hold the same
-    samples can be paired.
+    A sample is identified by its id, its question and the length of its document, so runs over different files with the
+    same samples can be paired.
     """
     told = _told_depth(record)
     return Row(
@@ -69,9 +69,9 @@ def row_of(record: Record, system: str, score: float) -> Row:
 
 
 def length_class(record: Record) -> int:
-    """The length that readings are grouped by: the one the task was asked for, if it says so ("target").
+    """The length that readings are grouped by: the requested length, if it is known ("target").
 
-    Else the next power of two, or one that is at most 2 % less. 0: the length is not known.
+    Otherwise the next power of two, or one that is at most 2 % smaller. 0 if the length is unknown.
     """
     target = record.meta.get("target")
     if target is not None:
@@ -90,8 +90,8 @@ class Cell:
     """The readings of one system at one task and length.
 
     `mean` and `interval` are over samples, the attempts at a sample averaged first. `failures` counts readings by kind.
-    Means of tokens, seconds and turns are over the readings that ended with an answer; None if none did. `document` is the
-    mean length of their documents in tokens.
+    Means of tokens, seconds and turns are over the readings that ended with an answer, and None without any. `document` is
+    the mean length of their documents in tokens.
     """
 
     task: str
@@ -114,7 +114,7 @@ class Cell:
 
     @property
     def too_long(self) -> bool:
-        """Every reading failed because the document does not fit this reader."""
+        """Whether every reading failed because the document does not fit this reader."""
         return self.failures.get("too_long", 0) == self.readings
 
 
@@ -122,8 +122,8 @@ class Cell:
 class Growth:
     """How time and tokens grow with the length of the document, by readings that ended with an answer.
 
-    There are lines only over several length classes: within one, documents differ too little for a slope to mean anything.
-    `times` is how many different times these readings have: readings that ran together in a batch share its time.
+    Lines need several length classes: within one, lengths differ too little for a meaningful slope. `times` is the
+    number of distinct times: readings of one batch share its time.
     """
 
     seconds: Line | None
@@ -135,7 +135,7 @@ class Growth:
 class DepthMap:
     """Accuracy by depth and length: one system at one task.
 
-    `rows` are depths from and to, from 0 to 1; the two are the same where the task names few depths. `cells` has the mean
+    `rows` are ranges of depth within 0 to 1; both ends are equal if the task names few depths. `cells` has the mean
     score and the number of readings by (row number, length). All maps of a task have the same rows.
     """
 
@@ -148,10 +148,10 @@ class DepthMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Everything that is counted. `differences` are against the first system, by (task, length, other system).
+    """All numbers. `differences` are against the first system, by (task, length, other system).
 
-    `ranges` are the lengths that stand for all lengths up to them, in some reading at least. `means` are over the tasks in
-    `compared`: at each length those that every system with readings there has read.
+    `ranges` are the lengths that mean all lengths up to them in at least one reading. `means` are over the tasks in
+    `compared`: at each length, those that every system with readings of that length has read.
     """
 
     systems: tuple[str, ...]
@@ -176,7 +176,7 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row], systems: Sequence[str]) -> Summary:
-    """Counts the rows. `systems` are in the order of the report; the others are compared with the first."""
+    """Summarises the rows. `systems` are in the order of the report; the others are compared with the first."""
     grouped: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.task, row.length, row.system].append(row)
@@ -238,7 +238,7 @@ def _compared(keys: Iterable[Key]) -> dict[int, tuple[str, ...]]:
 
 
 def _means(cells: Iterable[Cell], compared: Mapping[int, Sequence[str]]) -> dict[tuple[int, str], tuple[float, int]]:
-    """(length, system) → mean over the tasks compared there, each with the same weight, and how many tasks."""
+    """(length, system) → the mean over the compared tasks with equal weights, and the number of tasks."""
     means: dict[tuple[int, str], list[float]] = defaultdict(list)
     for cell in cells:
         if cell.task in compared[cell.length]:

@@ -1,4 +1,4 @@
-"""Which runs are one system, and what to call it: by what differs between the runs."""
+"""Groups runs into compared systems, and names a system by what differs between the runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from memagent.evaluation.runs import Run
 
 
 def systems(runs: Sequence[Run]) -> list[str]:
-    """A name for each run. Runs of one reader, model and settings over different samples get the same: they are one.
+    """The name of the system of each run. Runs of one reader, model and settings over different samples are one system.
 
-    A name says what sets a system apart: its reader, its model if there are several, each setting that is not the same
-    everywhere. Runs that are alike in everything and over the same samples are kept apart by their folders: by as much of
-    the ends of their paths as it takes.
+    A name contains the reader, the model if there are several, and each setting that differs between the runs. Equal runs
+    over the same samples are repetitions; their names also contain as much of the ends of their paths as needed.
     """
     flat = [_described(run) for run in runs]
     keys = list(dict.fromkeys(key for values in flat for key in values))
@@ -37,7 +36,7 @@ def _repeated(runs: Sequence[Run]) -> bool:
 
 
 def _told_apart(folder: Path, folders: Sequence[Path]) -> str:
-    """The end of a path, with as many parts as tell all the folders apart."""
+    """The end of a path, with enough parts to distinguish all the folders."""
     paths = {one.resolve().parts for one in folders}
     parts = folder.resolve().parts
     count = next((n for n in range(1, len(parts)) if len({path[-n:] for path in paths}) == len(paths)), len(parts))
@@ -45,7 +44,7 @@ def _told_apart(folder: Path, folders: Sequence[Path]) -> str:
 
 
 def _described(run: Run) -> dict[str, Any]:
-    """What decides a run's answers, apart from the samples. The identity of a model says more than its name as typed."""
+    """What determines the answers of a run, apart from the samples. `model` is the model's identity, not its typed name."""
     header = run.header
     known = {"reader": header.get("reader"), "model": header.get("model"), "attempts": header.get("attempts")}
     return {**_flat(header.get("settings") or {}), **_flat(header.get("comparison") or {}), **known}
@@ -67,6 +66,8 @@ def _name(values: Mapping[str, Any], differing: Sequence[str]) -> str:
     for key in differing:
         if key == "model":
             parts.append(str(values["model"]))
-        elif key not in told and (key == "profile.name" or not key.startswith("profile.")):  # templates are no names
+        elif key not in told and (
+            key == "profile.name" or not key.startswith("profile.")
+        ):  # templates are too long for a name
             parts.append(f"{key} {values.get(key)}")
     return " · ".join(parts)

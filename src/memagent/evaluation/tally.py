@@ -1,4 +1,4 @@
-"""Diagnoses of many readings added up."""
+"""Counts over the diagnoses of many readings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, fields
 from memagent.evaluation.diagnosis import Diagnosis, Verdict
 from memagent.evaluation.statistics import Interval, wilson
 
-STEPS = 437  # the paper's longest documents are 437 of its windows long
+STEPS = 437  # the paper's longest documents have 437 windows
 _OVERFLOW = ("fitted", "retry_long")
 _EMPTY = ("empty", "retry_empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The share `p` of memory updates that a fact survived, of `steps` that began with it in the memory.
+    """The share `p` of memory updates that kept a fact, of `steps` updates that began with it in the memory.
 
-    The interval is Wilson's, as if steps were independent; facts and readings differ, so it is too narrow rather than too
-    wide. `far` extrapolates: the chance of surviving `STEPS` updates in a row if each is like those seen.
+    The Wilson interval assumes independent steps. Facts and readings differ, so it tends to be too narrow. `far`
+    extrapolates: the probability to survive `STEPS` updates in a row if each is like those seen.
     """
 
     p: float
@@ -56,7 +56,7 @@ class Tally:
     fillers: list[float] = field(default_factory=list)
 
     def add(self, diagnosis: Diagnosis, score: float) -> None:
-        """Counts one reading; one that scored less than 1 is classified. Facts never shown count for nothing here."""
+        """Counts one reading, and classifies it if it scored less than 1. Facts that were never shown are not counted."""
         self.readings += 1
         self.failed += diagnosis.failed
         self.turns += sum(diagnosis.outcomes.values())
@@ -82,12 +82,12 @@ class Tally:
             self.lost_steps += len(trace.losses)
 
     def __add__(self, other: Tally) -> Tally:
-        """Both counted together."""
+        """The sum of both."""
         return Tally(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
     @property
     def retention(self) -> Retention | None:
-        """None if no fact was ever in a memory before an update."""
+        """None if no update began with a fact in the memory."""
         steps = self.held_steps + self.lost_steps
         if not steps:
             return None
@@ -95,12 +95,12 @@ class Tally:
 
     @property
     def overflow(self) -> int:
-        """Turns whose reply was longer than the memory may be, whether asked again or cut."""
+        """Turns whose reply exceeded the memory budget, whether repeated or cut."""
         return sum(self.outcomes[name] for name in _OVERFLOW)
 
     @property
     def full(self) -> int:
-        """Turns of refine after which not all its notes had room: the oldest lines were dropped, or the reply cut."""
+        """Turns of `append` without room for all notes: the oldest lines were dropped, or the reply was cut."""
         return self.outcomes["full"]
 
     @property
@@ -115,7 +115,7 @@ class Tally:
 
     @property
     def malformed(self) -> int:
-        """Turns whose reply had not the form of a memory; the memory stayed."""
+        """Turns whose reply was not accepted as a memory."""
         return self.outcomes["malformed"]
 
     @property
@@ -124,10 +124,10 @@ class Tally:
 
     @property
     def coverage(self) -> float | None:
-        """Mean share of the needed facts that a reading was shown."""
+        """The mean share of the needed facts that readings were shown."""
         return mean(self.covered)
 
 
 def mean(values: list[float]) -> float | None:
-    """None of nothing."""
+    """The mean, or None without values."""
     return sum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""`memagent report`: runs → one HTML file that needs nothing else, and tables in Markdown.
+"""`memagent report`: a single HTML file, and tables in Markdown, from runs.
 
     findings    one pass over the records: rows, tallies, places
     selection   which single readings are shown, and where their documents are

@@ -16,11 +16,11 @@ from memagent.evaluation.report.numbers import number, short
 from memagent.evaluation.statistics import Line
 from memagent.evaluation.summary import Cell, Summary
 
-# Told apart in black and white by marker and dash, by the colour-blind by lightness too (after Okabe and Ito).
+# Distinguishable in black and white by marker and dash, and for colour-blind readers by lightness (after Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)), "-", (0, (5, 2)), (0, (1.5, 1.5)))
-_INK = "#010203"  # stands for the page's own text colour until it is replaced
+_INK = "#010203"  # placeholder for the text colour of the page
 _SIZE = (4.4, 2.7)
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -124,7 +124,7 @@ def _chart(
 
 
 def _tick_labels(lengths: Sequence[int], names: Sequence[str]) -> list[str]:
-    """The names of the ticks of a logarithmic axis; one too near to the next gets none."""
+    """The labels of the ticks of a logarithmic axis; a tick too near to the next has none."""
     near = 0.09 * math.log(lengths[-1] / lengths[0]) if lengths else 0.0
     labels: list[str] = []
     last = math.inf
@@ -202,7 +202,7 @@ def draw_svg(
     size: tuple[float, float],
     layout: Literal["constrained"] | None = "constrained",
 ) -> str:
-    """Markup without fixed size, ids of its own kind, colours of ink or dates."""
+    """The markup without fixed size, generated ids, ink colours or dates."""
     with rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=size, layout=layout)
         draw(figure.add_subplot())

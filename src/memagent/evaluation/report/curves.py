@@ -1,4 +1,4 @@
-"""Training runs → charts and tables: a chart for every metric, a line for every run or part.
+"""Charts and tables of training runs: a chart for every metric, a line for every run or part.
 
 One run: the parts of a metric (tasks, mixtures, phases) are lines of one chart. Several runs: the lines are the runs, and
 every part has a chart of its own.
@@ -19,16 +19,16 @@ from memagent.evaluation.report.numbers import number
 from memagent.evaluation.report.tables import MARK, escaped, table_lines
 from memagent.evaluation.report.training import KEPT, Metric, Series, TrainingRun
 
-SMOOTHED = 30  # a line of more points is drawn as its moving mean, and itself thin
-WINDOW = 11  # points of that mean
-_DRAWN = 300  # a line is drawn by at most so many bins, each by its lowest and highest point
+SMOOTHED = 30  # a line with more points is drawn as its moving average, and its points as a thin line
+WINDOW = 11  # points of the average
+_DRAWN = 300  # the maximum number of bins of a line; each bin draws its lowest and highest point
 _SIZE = (4.4, 2.3)
-# The order of charts; what is not named here follows in the order of the files.
+# The order of charts; others follow in the order of the files.
 _FIRST = ("reward", "score", "accuracy", "row", "loss", KEPT, "retention", "memory_tokens", "kl", "entropy", "grad_norm")
 _SHARES = frozenset({"reward", "score", "accuracy", "row"})  # drawn from 0 to 1
 _HIGHER, _LOWER = frozenset({*_SHARES, "retention"}), frozenset({"loss"})
 _TICKS = (1, 2, 2.5, 5, 10)
-_THIN = 3  # with more lines than these, the thin ones would hide the others
+_THIN = 3  # with more lines, the thin lines would hide the others
 _SECTIONS = (("validation", "Validation"), ("train", "Training"), ("time", "Time"))
 
 Drawn: TypeAlias = tuple[int, Series]  # a line and the place of its colour
@@ -46,7 +46,7 @@ class CurveChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Charts that belong together. Without a title they stand first; `folded` ones are there to be opened."""
+    """A group of charts. A group without a title comes first; a `folded` group is collapsed."""
 
     title: str
     charts: Sequence[CurveChart]
@@ -91,7 +91,7 @@ def sections(runs: Sequence[TrainingRun]) -> list[Section]:
 
 
 def main_values(runs: Sequence[TrainingRun]) -> list[Row]:
-    """The metrics of which it is known whether more or less is better; of parts, only those of the first in validation.
+    """The metrics with a known direction of improvement; of parts, only those of the first in validation.
 
     The loss of reinforcement learning is not among them: that it is low says nothing.
     """

@@ -19,7 +19,7 @@ from memagent.scoring import SCORERS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One run of a report: its system, and how many records it has by now."""
+    """One run of a report: its system, and its current number of records."""
 
     run: Run
     system: str
@@ -27,14 +27,14 @@ class Part:
 
     @property
     def state(self) -> str:
-        """ "finished", or how far it is."""
+        """ "finished", or the progress."""
         whole = self.run.finished and self.records >= self.run.expected
         return "finished" if whole else f"unfinished: {self.records:,} of {self.run.expected:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a reading can be found again."""
+    """The location of a reading in its run."""
 
     run: int
     place: int
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything a report says, but for single readings. `tallies` are by system, `by_task` by (system, task)."""
+    """Everything in a report except single readings. `tallies` are by system, `by_task` by (system, task)."""
 
     scorer: str
     parts: tuple[Part, ...]
@@ -64,9 +64,9 @@ class Findings:
 def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
     """Reads the runs once. Raises ConfigError or TaskError, naming file and line, for what is no run of this version."""
     if scorer not in SCORERS:
-        raise ConfigError(f"there is no scorer {scorer!r}: choose one of {', '.join(SCORERS)}")
+        raise ConfigError(f"unknown scorer {scorer!r}: choose one of {', '.join(SCORERS)}")
     if len({Path(folder).resolve() for folder in folders}) < len(folders):
-        raise ConfigError("the same run is given twice: name each folder once")
+        raise ConfigError("a run folder was given twice: pass each folder once")
     runs = [Run.open(folder) for folder in folders]
     names = systems(runs)
     by_task: dict[tuple[str, str], Tally] = defaultdict(Tally)
@@ -92,9 +92,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
             )
         parts.append(Part(run=run, system=name, records=len(places) - before))
     if not places:
-        raise ConfigError(
-            f"nothing to report: there is no finished reading in {', '.join(str(run.folder) for run in runs)}"
-        )
+        raise ConfigError(f"nothing to report: no finished readings in {', '.join(str(run.folder) for run in runs)}")
     return Findings(
         scorer=scorer,
         parts=tuple(parts),

@@ -23,8 +23,8 @@ from memagent.evaluation.tally import STEPS
 
 GENERATOR = '<meta name="generator" content="memagent'
 _HERE = Path(__file__).parent
-_OPEN_MAPS = 3  # more maps of depths are folded, a task each
-_REPLY = 600  # characters of a reply that are shown
+_OPEN_MAPS = 3  # more depth maps are folded, grouped by task
+_REPLY = 600  # the maximum number of characters shown of a reply
 
 
 def html_page(findings: Findings, title: str, views: Sequence[ReadingView]) -> str:

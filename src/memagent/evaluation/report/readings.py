@@ -14,10 +14,10 @@ from memagent.evaluation.report.text import Piece, excerpt, word_diff
 from memagent.evaluation.summary import Row
 from memagent.tasks.samples import Fact, Sample
 
-_TURNS = 24  # turns of one reading that are shown, at most
+_TURNS = 24  # the maximum number of turns shown for a reading
 _PASSAGES = 12
-_NUMBERED = 12  # so many facts still have room for their numbers
-_SHOWS = ("update", "note")  # turns that show a part of the document and may write something down
+_NUMBERED = 12  # up to this number of facts, there is room for their numbers
+_SHOWS = ("update", "note")  # turns that show a part of the document and may record facts
 _LABELS = {
     "shown": "shown",
     "change": "the memory changed",
@@ -37,7 +37,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTurn:
-    """A turn: what it showed (facts by number from 1, text if the document is at hand), and the memory as a diff."""
+    """A turn: what it showed (facts numbered from 1, text if the document is available), and the memory as a diff."""
 
     turn: RecordedTurn
     facts: tuple[int, ...]
@@ -56,7 +56,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something on the strip that stands for the document, at `left` per cent of it.
+    """A mark on the strip that represents the document, at `left` per cent of its length.
 
     `kind`: change, shown, fact, kept or lost. `text` has the numbers of the facts, `label` says it in words.
     """

@@ -13,14 +13,16 @@ from memagent.tasks.files import SampleFile
 
 
 def choose(findings: Findings, count: int, samples: Sequence[str] = (), seed: int = 0) -> list[Place]:
-    """`count` readings, half of them right and half not, drawn with a seed; or every reading of the named samples.
+    """`count` readings, half right and half wrong, chosen with a seed; or every reading of the named samples.
 
     Drawn are readings that kept a memory, if there are any: there is more to see in them.
     """
     if samples:
         unknown = set(samples) - {place.sample for place in findings.places}
         if unknown:
-            raise ConfigError(f"no reading of a sample {min(unknown)!r} is in these runs: --sample takes the id of one")
+            raise ConfigError(
+                f"these runs have no reading of the sample {min(unknown)!r}: pass the id of a sample to --sample"
+            )
         return [place for place in findings.places if place.sample in samples]
     every = range(len(findings.places))
     pool = [number for number in every if findings.places[number].keeps_memory] or list(every)

@@ -55,7 +55,7 @@ def _accuracy(findings: Findings) -> Iterator[str]:
             rows.append(["**mean over tasks**", escaped(one), *cells])
     yield from table_lines(heads, rows)
     if len(summary.tasks) > 1 and summary.partly_compared:
-        yield "Means are over the tasks that all systems with readings of a length have read. Where these are not all:"
+        yield "Means are over the tasks that all systems with readings of a length have read. If tasks are missing:"
         yield ""
         for length, tasks in summary.partly_compared.items():
             named = ", ".join(map(escaped, tasks)) if tasks else "none that all have read"
@@ -128,13 +128,12 @@ def _line(line: Line | None, unit: float) -> tuple[str, str]:
 
 
 def _diagnoses(findings: Findings) -> Iterator[str]:
-    yield f"What became of needed facts. Retention is per memory update; after {STEPS} updates is an extrapolation."
+    yield f"Needed facts through the reading. Retention is per memory update; after {STEPS} updates it is extrapolated."
     yield ""
     heads = (
-        "system facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {n} updates, %"
+        f"system|facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {STEPS} updates, %"
         "|overflow|memory full|empty|unchanged|malformed|filler, %"
     )
-    names = heads.format(n=STEPS).replace("system facts", "system|facts").split("|")
     rows = []
     for one in findings.systems:
         tally = findings.tallies[one]
@@ -150,17 +149,17 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
                 *(str(tally.malformed), percent(tally.filler)),
             ]
         )
-    yield from table_lines(names, rows)
+    yield from table_lines(heads.split("|"), rows)
 
 
 def _wrong(findings: Findings) -> Iterator[str]:
-    yield "Answers that are not fully right, by the earliest stage at which a needed fact fell out."
+    yield "Answers that are not fully right, by the earliest stage that lost a needed fact."
     yield ""
     rows = []
     for one in findings.systems:
         wrong = findings.tallies[one].wrong
         rows.append([escaped(one), *(str(wrong[verdict]) for verdict in VERDICTS), str(wrong.total())])
-    yield from table_lines(["system", *VERDICTS.values(), "together"], rows)
+    yield from table_lines(["system", *VERDICTS.values(), "total"], rows)
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -172,5 +171,5 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
 
 
 def escaped(text: str) -> str:
-    """Text that is not ours, on one line, without what Markdown would act on."""
+    """External text on one line, with Markdown characters escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))

@@ -12,12 +12,12 @@ from memagent.core.spans import merged
 from memagent.core.types import Span, Text
 from memagent.tasks.samples import Fact
 
-# Control characters, halves of characters (which no file can hold), and marks that reorder the text around them.
+# Control characters, unpaired surrogates (which files cannot contain), and marks that reorder text.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 _WORD = re.compile(r"\s+|[^\W_]+|.", re.DOTALL)
-_WHOLE = 3000  # a chunk of up to so many characters is shown as a whole
-_AROUND = 700  # else so many characters around each needed fact
-_BEGINNING = 1400  # or so many of its beginning, if there is none
+_WHOLE = 3000  # up to this number of characters, a chunk is shown as a whole
+_AROUND = 700  # otherwise, characters shown around each needed fact
+_BEGINNING = 1400  # or of its beginning, without a needed fact
 
 Kind: TypeAlias = Literal["same", "new", "old", "fact", "gap"]
 
@@ -36,7 +36,7 @@ def clean(text: str) -> str:
 
 
 def word_diff(old: str, new: str) -> list[Piece]:
-    """What became of a text, word by word."""
+    """The changes of a text, word by word."""
     before, after = _WORD.findall(old), _WORD.findall(new)
     pieces: list[Piece] = []
     for tag, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():

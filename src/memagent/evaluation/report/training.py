@@ -1,4 +1,4 @@
-"""Training runs, read: `config.toml` says what was to be done, `metrics.jsonl` and `timing.jsonl` what came of it.
+"""Reads training runs: the plan from `config.toml`, the results from `metrics.jsonl` and `timing.jsonl`.
 
     {"step": 20, "train": {"loss": 0.96, "reward": 0.6, "reward/vt": 0.3}}
     {"step": 500, "validation": {"single_1": {"row": 0.9}, "mean": {"row": 0.8}}}
@@ -22,10 +22,10 @@ from memagent.errors import ConfigError
 METRICS, TIMING, CONFIG = "metrics.jsonl", "timing.jsonl", "config.toml"
 KEPT = "kept / groups"
 RATE = "tokens/s"
-_MEAN = "mean"  # the part of a validation that stands for all of it
-_COUNTS = frozenset({"n"})  # how many samples were read is no result
+_MEAN = "mean"  # the part of a validation that is the mean over all parts
+_COUNTS = frozenset({"n"})  # the number of samples is not a result
 _FORMER = {"silent": "no_signal"}  # names in the metrics of older runs
-_NOT_FINITE = frozenset({"nan", "inf", "-inf"})  # JSON has no such numbers: a trainer writes strings
+_NOT_FINITE = frozenset({"nan", "inf", "-inf"})  # JSON has no such numbers, so trainers write strings
 
 Series: TypeAlias = tuple[tuple[int, float], ...]
 
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A training run as far as it is written. A series is (step, value) by rising step.
+    """The data of a training run so far. A series is (step, value) with increasing steps.
 
     `not_finite` has, for each metric that was NaN or infinite somewhere, the first such step; the series leave these out.
     """
@@ -84,7 +84,7 @@ def all_training_runs(folders: Sequence[str | Path]) -> bool:
     if any(kinds) and not all(kinds):
         one, other = folders[kinds.index(True)], folders[kinds.index(False)]
         raise ConfigError(
-            f"{one} is a training run and {other} is not: report training runs and runs of memagent eval apart"
+            f"{one} is a training run and {other} is not: report training runs and runs of memagent eval separately"
         )
     return all(kinds)
 
@@ -96,7 +96,7 @@ def read_training_runs(folders: Sequence[str | Path]) -> list[TrainingRun]:
     """
     paths = [Path(folder) for folder in folders]
     if len({path.resolve() for path in paths}) < len(paths):
-        raise ConfigError("the same run is given twice: name each folder once")
+        raise ConfigError("a run folder was given twice: pass each folder once")
     return [_read(path, name) for path, name in zip(paths, _names(paths), strict=True)]
 
 
@@ -144,10 +144,10 @@ def _read(folder: Path, name: str) -> TrainingRun:
 
 
 def _nothing(folder: Path) -> NoMetricsError:
-    what = "has no whole line yet" if (folder / METRICS).exists() else "is not there"
+    what = "has no complete line yet" if (folder / METRICS).exists() else "does not exist"
     return NoMetricsError(
         f"the training run {folder} has no metrics to draw: its {METRICS} {what}."
-        " Wait until the first steps are logged (`log_every` in its configuration), or use --watch, which does"
+        " Wait until it logs the first steps (`log_every` in its configuration), or use --watch"
     )
 
 
@@ -182,7 +182,7 @@ class _Collector:
         step, seconds, tokens = line["step"], _phases(line, "seconds"), _phases(line, "tokens")
         for phase, value in seconds.items():
             taken, count = _number(value), _number(tokens.get(phase))
-            if not taken:  # a phase that this step did not have
+            if not taken:  # this step did not have this phase
                 continue
             self._put(step, Metric("time", "seconds", phase), taken)
             if count is not None:
@@ -221,7 +221,7 @@ def _phases(line: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _objects(path: Path, missing: ConfigError | None) -> Iterator[dict[str, Any]]:
-    """The lines of a file that is perhaps being written: a last line that is not whole is left out.
+    """The lines of a file that may be in use: an incomplete last line is ignored.
 
     A file that is not there raises `missing`, or is empty if that is None.
     """
@@ -246,7 +246,7 @@ def _objects(path: Path, missing: ConfigError | None) -> Iterator[dict[str, Any]
             ) from error
         step = value.get("step") if isinstance(value, dict) else None
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise ConfigError(f'{path}, line {number}: an object with a whole number "step" from 0 is needed')
+            raise ConfigError(f'{path}, line {number}: expected an object with a whole number "step" of at least 0')
         yield value
 
 

@@ -50,12 +50,12 @@ def write_training_report(
 def watch_training(
     folders: Sequence[str | Path], *, title: str, html: Path, seconds: float, say: Callable[[str], None]
 ) -> None:
-    """Writes the page whenever the runs have written something, until all are finished; it loads itself anew so often.
+    """Rewrites the page whenever a run has logged something, until all have finished. The page reloads itself as often.
 
     `say` gets what there is to tell. The page that stays, even after an interrupt, is one that no longer loads itself anew.
     """
     if not 1 <= seconds < math.inf:
-        raise ConfigError(f"the page cannot be written every {seconds:g} seconds: give 1 or more")
+        raise ConfigError(f"the page cannot be written every {seconds:g} seconds: the minimum is 1")
     check_replaceable(html)
     page, drawn, waiting = "", None, False
     try:

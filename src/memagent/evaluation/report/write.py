@@ -27,7 +27,7 @@ def write_report(
     samples: Sequence[str] = (),
     files: Sequence[Path] = (),
 ) -> None:
-    """Writes the page, the tables in Markdown, or both. Replaces a report that is there; ConfigError for any other file.
+    """Writes the page, the tables in Markdown, or both. Overwrites a report; raises ConfigError for any other file.
 
     `readings` single readings are shown, or all those of `samples` (ids); `files` are sample files that have moved.
     """
@@ -59,13 +59,13 @@ def views(findings: Findings, readings: int, samples: Sequence[str], files: Sequ
 
 def check_replaceable(path: Path) -> None:
     if path.is_dir():
-        raise ConfigError(f"{path} is a folder: give the name of a file in it")
+        raise ConfigError(f"{path} is a folder: choose a file name in it")
     if not path.exists():
         return
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             beginning = file.read(_LOOK)
     except OSError as error:
-        raise ConfigError(f"{path} exists and cannot be read ({error.strerror}): give another name") from error
+        raise ConfigError(f"{path} exists and cannot be read ({error.strerror}): choose another name") from error
     if beginning and GENERATOR not in beginning and not beginning.startswith(MARK):
-        raise ConfigError(f"{path} exists and is not a report: give another name, or remove it")
+        raise ConfigError(f"{path} exists and is not a report: choose another name, or delete it")
