@@ -204,7 +204,7 @@ def test_too_many_passages_for_the_window_are_refused():
 def test_an_unknown_reader_or_option_is_refused_with_those_there_are():
     with pytest.raises(
         ConfigError,
-        match="no reader 'guess': use one of memory, gated, parallel, search, append, direct, truncate, retrieve",
+        match="no reader 'guess': use one of memory, gated, parallel, search, reread, recall, append, direct, truncate",
     ):
         make_reader("guess")
     with pytest.raises(ConfigError, match="'memory' has no option 'passages'; it has no options"):

@@ -159,6 +159,9 @@ def _chosen(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds of 'parallel', or queries of 'search', at most.")
     ] = None,
+    rereads: Annotated[
+        int | None, typer.Option(min=0, help="How often 'reread' reads the document again, at most.")
+    ] = None,
     exit: Annotated[
         bool | None, typer.Option("--exit", help="Let 'gated' end the reading when the memory holds the answer.")
     ] = None,
@@ -185,7 +188,7 @@ def _chosen(
     tokenizer: TokenizerPath = None,
     trust_usage: TrustUsage = None,
 ) -> Chosen:
-    given = {"passages": passages, "rounds": rounds, "exit": exit, "through_memory": through_memory}
+    given = {"passages": passages, "rounds": rounds, "rereads": rereads, "exit": exit, "through_memory": through_memory}
     return Chosen(
         model=model,
         base_url=server_of(model, base_url),

@@ -14,7 +14,9 @@ from typing import Literal, TypeAlias
 from memagent.errors import ConfigError
 
 AnswerFormat: TypeAlias = Literal["text", "boxed"]
-Template: TypeAlias = Literal["update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "retry"]
+Template: TypeAlias = Literal[
+    "update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "judge", "recall", "retry"
+]
 
 _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: fields it must have, fields it may have
     "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
@@ -26,6 +28,8 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: field
     "exit": (frozenset(), frozenset({"enough"})),
     "merge": (frozenset({"question", "memory", "notes"}), frozenset({"memory_tokens"})),
     "query": (frozenset({"question", "memory"}), frozenset({"enough"})),
+    "judge": (frozenset({"question", "memory"}), frozenset({"asked", "enough"})),
+    "recall": (frozenset({"question", "memory", "chunk", "recalled"}), frozenset({"memory_tokens", "wanted"})),
     "retry": (frozenset(), frozenset({"limit"})),
 }
 
@@ -45,8 +49,13 @@ class Profile:
     round         shown for every chunk by the reader `parallel`, to take notes: the same fields as update, {nothing}
     merge         asks for one memory from several notes: {question} {memory} {notes}, optionally {memory_tokens}
     query         asks what to search the document for next: {question} {memory}, optionally {enough}
+    judge         asks whether the memory is enough, or what to read the document again for: {question} {memory}, optionally
+                  {asked}, the questions so far, and {enough}
+    recall        shown instead of update by the reader `recall`: the same fields, {recalled} (an earlier memory) and
+                  {wanted}
     nothing       the fixed reply by which a model says that a chunk adds nothing
     enough        the fixed reply by which it says that the memory is enough to answer
+    wanted        begins the line by which it asks for an earlier memory
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
@@ -66,8 +75,11 @@ class Profile:
     round: str = ""
     merge: str = ""
     query: str = ""
+    judge: str = ""
+    recall: str = ""
     nothing: str = "nothing new"
     enough: str = "enough"
+    wanted: str = "recall:"
     retry: str = ""
     answer_format: AnswerFormat = "text"
 
@@ -91,6 +103,7 @@ class Profile:
         """A template with empty fields, numbers and fixed forms apart: what its turns have around question and text."""
         required, optional = _FIELDS[template]
         shown = {"memory_tokens": 9999, "limit": 9999, "nothing": self.nothing, "enough": self.enough}
+        shown["wanted"] = self.wanted
         if "exit" in optional:
             shown["exit"] = self.wording("exit")
         return self.render(template, **(dict.fromkeys(required | optional, "") | shown))  # type: ignore[arg-type]

@@ -4,6 +4,8 @@
     gated      as memory, but the model may leave the memory as it is with a short reply, or end the reading
     parallel   all chunks at once; the notes are merged into the memory; in several rounds
     search     the chunks that match the question, then those that match the model's own queries (BM25)
+    reread     as memory, and then again for what is missing
+    recall     as memory, but a reply may ask for an earlier memory
     append     chunk by chunk; each reply is added to the memory, and the oldest lines go when it is full
     direct     the whole document in one prompt; it must fit
     truncate   the beginning and the end of the document in one prompt
@@ -23,6 +25,8 @@ from memagent.core.readers.direct import DirectReader
 from memagent.core.readers.gated import GatedReader
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.readers.parallel import ParallelReader
+from memagent.core.readers.recall import RecallReader
+from memagent.core.readers.reread import RereadReader
 from memagent.core.readers.retrieve import RetrieveReader
 from memagent.core.readers.search import SearchReader
 from memagent.core.readers.truncate import TruncateReader
@@ -47,6 +51,8 @@ for _reader in (
     GatedReader,
     ParallelReader,
     SearchReader,
+    RereadReader,
+    RecallReader,
     AppendReader,
     DirectReader,
     TruncateReader,
@@ -84,6 +90,8 @@ __all__ = [
     "GatedReader",
     "MemoryReader",
     "ParallelReader",
+    "RecallReader",
+    "RereadReader",
     "RetrieveReader",
     "SearchReader",
     "TruncateReader",

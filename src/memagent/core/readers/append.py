@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memagent.core.outcomes import fit
-from memagent.core.readers.chunkwise import ChunkReader
+from memagent.core.readers.chunkwise import ChunkReader, ChunkState
 from memagent.core.reading import Plan
 from memagent.core.types import Tokenizer
 
@@ -23,12 +23,12 @@ class AppendReader(ChunkReader):
     summary: ClassVar[str] = "Reads chunk by chunk and adds notes to the memory; the oldest lines go when it is full."
     overwrites: ClassVar[bool] = False
 
-    def update_prompt(self, plan: Plan, memory: str, text: str) -> str:
+    def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile
         return profile.render(
             "note" if profile.note else "update",
             question=plan.question,
-            memory=(memory if profile.note else "") or profile.empty_memory,
+            memory=(state.memory if profile.note else "") or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,
         )

@@ -64,12 +64,16 @@ class ChunkReader(ABC):
     templates: ClassVar[tuple[str, ...]] = UPDATE
 
     @abstractmethod
-    def update_prompt(self, plan: Plan, memory: str, text: str) -> str:
-        """The prompt of a memory update. `memory` is "" before the first."""
+    def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
+        """The prompt of a memory update. The memory of the state is "" before the first."""
 
     @abstractmethod
     def written(self, plan: Plan, memory: str, reply: str) -> tuple[str, bool]:
         """The memory after a reply that was accepted, and whether older lines had to go to make room for it."""
+
+    def updated(self, plan: Plan, before: ChunkState, after: ChunkState, reply: str) -> ChunkState:
+        """The state after an update that is not asked again. Readers whose states hold more than a memory extend it."""
+        return after
 
     def parts(self, plan: Plan) -> int:
         """How many parts are read into the memory, at most."""
@@ -93,9 +97,9 @@ class ChunkReader(ABC):
             retried=state.again,
         )
 
-    def answer_prompt(self, plan: Plan, memory: str) -> str:
+    def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
         """The prompt of the answer."""
-        return plan.profile.render("answer", question=plan.question, memory=memory or plan.profile.empty_memory)
+        return plan.profile.render("answer", question=plan.question, memory=state.memory or plan.profile.empty_memory)
 
     def answer_spans(self, plan: Plan) -> Spans:
         """The characters of the document that the answer's prompt shows."""
@@ -120,10 +124,8 @@ class ChunkReader(ABC):
         state = self._checked(plan, state, id)
         pieces = self._pieces(plan, state)
         budget = plan.budgets.memory if pieces else plan.budgets.answer
-        if pieces:
-            prompt = self.update_prompt(plan, state.memory, read(plan.text, pieces[0]))
-        else:
-            prompt = self.answer_prompt(plan, state.memory)
+        shown = read(plan.text, pieces[0]) if pieces else ""
+        prompt = self.update_prompt(plan, state, shown) if pieces else self.answer_prompt(plan, state)
         return Turn(
             id=id,
             kind="update" if pieces else "answer",
@@ -205,7 +207,7 @@ class ChunkReader(ABC):
         part, rest = self.part(plan, state), self._pieces(plan, state)[1:]
         assert part is not None
         read_on = self.parts(plan) if outcome == "enough" else state.part + 1
-        return replace(
+        after = replace(
             state,
             part=state.part if rest and outcome != "enough" else read_on,
             rest=() if outcome == "enough" else rest,
@@ -214,6 +216,7 @@ class ChunkReader(ABC):
             tries=0,
             outcome=outcome,
         )
+        return self.updated(plan, state, after, reply)
 
     def _answer(self, plan: Plan, state: ChunkState, reply: str) -> ChunkState:
         outcome, answer = judge_answer(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from memagent.core.budgets import JOIN_SLACK
 from memagent.core.chunking import Chunks
-from memagent.core.readers.chunkwise import Spans, check_window, read
+from memagent.core.readers.chunkwise import ChunkState, Spans, check_window, read
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.reading import Plan, whole
 from memagent.core.types import Span, Text, Tokenizer
@@ -56,9 +56,9 @@ class ExcerptReader(MemoryReader):
     def parts(self, plan: Plan) -> int:
         return len(plan.chunks) if self.through_memory else 0
 
-    def answer_prompt(self, plan: Plan, memory: str) -> str:
+    def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
         if self.through_memory:
-            return super(ExcerptReader, self).answer_prompt(plan, memory)
+            return super(ExcerptReader, self).answer_prompt(plan, state)
         return plan.profile.render("direct", question=plan.question, document=read(plan.text, self.answer_spans(plan)))
 
     def answer_spans(self, plan: Plan) -> Spans:

@@ -45,12 +45,12 @@ class GatedReader(MemoryReader):
             plan.profile.needs("exit", f"{self.name} with exit")
         return super(GatedReader, self).prepare(plan, window, overhead, chunks)
 
-    def update_prompt(self, plan: Plan, memory: str, text: str) -> str:
+    def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile
         return profile.render(
             "gated",
             question=plan.question,
-            memory=memory or profile.empty_memory,
+            memory=state.memory or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,
             nothing=profile.nothing,

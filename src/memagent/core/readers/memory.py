@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memagent.core.readers.chunkwise import ChunkReader
+from memagent.core.readers.chunkwise import ChunkReader, ChunkState
 from memagent.core.reading import Plan
 
 
@@ -20,11 +20,11 @@ class MemoryReader(ChunkReader):
     name: ClassVar[str] = "memory"
     summary: ClassVar[str] = "Reads chunk by chunk and rewrites the memory after each one (the paper's reader)."
 
-    def update_prompt(self, plan: Plan, memory: str, text: str) -> str:
+    def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         return plan.profile.render(
             "update",
             question=plan.question,
-            memory=memory or plan.profile.empty_memory,
+            memory=state.memory or plan.profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,
         )

@@ -1,0 +1,139 @@
+"""Recalling an earlier memory (ReMemR1, arXiv 2509.23040): what was overwritten is not lost.
+
+A reply may end with a line that begins with the profile's form `wanted` and names what it wants back. The best match among
+the earlier memories of this reading (TF-IDF over words) is shown beside the memory in the next turn, also in the answer's.
+The line itself is not part of the memory.
+
+Earlier memories are part of the state, so that a reading stays a function of its completions. The journal does not store
+them again with every turn; a resumed reading replays its completions. What is recalled is at most a memory's budget of
+tokens, and chunks are that much smaller, so that every prompt fits the same window.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks
+from memagent.core.outcomes import Judgement
+from memagent.core.readers.chunkwise import ChunkReader, ChunkState
+from memagent.core.readers.memory import MemoryReader
+from memagent.core.reading import Plan, State
+from memagent.core.types import Completion
+from memagent.errors import ConfigError
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallState(ChunkState):
+    """Where a reading stands that can recall.
+
+    earlier   all memories that differ from the one after them, in order
+    recalled  the one that the next turn shows, ""
+    """
+
+    earlier: tuple[str, ...] = ()
+    recalled: str = ""
+
+    @property
+    def settled(self) -> bool:
+        return not self.earlier
+
+    @classmethod
+    def decoded(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**ChunkState.decoded(values), "earlier": tuple(values["earlier"])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallReader(MemoryReader):
+    """As `memory`; a reply may ask for one of the earlier memories."""
+
+    name: ClassVar[str] = "recall"
+    summary: ClassVar[str] = "As 'memory', but a reply may ask for an earlier memory, which the next turn shows."
+    templates: ClassVar[tuple[str, ...]] = ("recall", "answer")
+
+    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+        plan.profile.needs("recall", self.name)
+        room = plan.budgets.chunk - plan.budgets.memory
+        if room < MIN_CHUNK_TOKENS:
+            raise ConfigError(
+                f"the chunk budget of {plan.budgets.chunk} tokens has no room for a recalled memory of"
+                f" {plan.budgets.memory} and {MIN_CHUNK_TOKENS} tokens of text:"
+                " lower the memory budget or raise the chunk budget"
+            )
+        smaller = replace(plan, budgets=replace(plan.budgets, chunk=room))
+        prepared = super(RecallReader, self).prepare(smaller, None, overhead, chunks)
+        return super(RecallReader, self).prepare(plan, window, overhead, prepared.chunks)
+
+    def start(self, plan: Plan) -> RecallState:
+        return RecallState()
+
+    def load(self, values: Mapping[str, Any]) -> RecallState:
+        return RecallState.from_json(values)
+
+    def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
+        profile = plan.profile
+        return profile.render(
+            "recall",
+            question=plan.question,
+            memory=state.memory or profile.empty_memory,
+            recalled=_own(state).recalled or profile.empty_memory,
+            chunk=text,
+            memory_tokens=plan.budgets.memory,
+            wanted=profile.wanted,
+        )
+
+    def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
+        recalled = _own(state).recalled
+        both = "\n".join(part for part in (recalled, state.memory) if part)
+        return super(RecallReader, self).answer_prompt(plan, replace(state, memory=both))
+
+    def judged(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> Judgement:
+        memory, query = parted(reply, plan.profile.wanted)
+        if query and not memory:
+            return Judgement(outcome="unchanged")
+        return ChunkReader.judged(self, plan, state, memory, completion)
+
+    def updated(self, plan: Plan, before: ChunkState, after: ChunkState, reply: str) -> ChunkState:
+        old, new = _own(before), _own(after)
+        earlier = old.earlier
+        if old.memory and old.memory != new.memory:
+            earlier = (*earlier, old.memory)
+        _, query = parted(reply, plan.profile.wanted)
+        return replace(new, earlier=earlier, recalled=best_match(earlier, query) if query else "")
+
+
+def parted(reply: str, form: str) -> tuple[str, str]:
+    """The memory of a reply and what its last line wants to have back; "" if that line does not begin with the form."""
+    memory, _, last = reply.rstrip().rpartition("\n")
+    start = last.strip(" *_->`")
+    if not start.casefold().startswith(form.casefold()):
+        return reply, ""
+    return memory.strip(), start[len(form) :].strip(" :*_`")
+
+
+def best_match(memories: Sequence[str], query: str) -> str:
+    """The memory that is most like the query (cosine of TF-IDF over words); of equal ones the latest; "" if none is."""
+    bags = [Counter(_WORD.findall(memory.lower())) for memory in memories]
+    seen = Counter(word for bag in bags for word in bag)
+    weight = {word: math.log(1 + len(bags) / count) for word, count in seen.items()}
+    asked = {word: weight.get(word, 0.0) for word in _WORD.findall(query.lower())}
+
+    def score(number: int) -> tuple[float, int]:
+        bag = bags[number]
+        norm = math.sqrt(sum((count * weight[word]) ** 2 for word, count in bag.items())) or 1.0
+        return sum(bag[word] * weight[word] * asked[word] for word in asked if word in bag) / norm, number
+
+    found = max(range(len(bags)), key=score, default=None)
+    return memories[found] if found is not None and score(found)[0] > 0 else ""
+
+
+def _own(state: State) -> RecallState:
+    if not isinstance(state, RecallState):
+        raise TypeError(f"a {type(state).__name__} is the state of another reader")
+    return state
