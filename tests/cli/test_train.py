@@ -119,7 +119,7 @@ def test_a_run_is_gone_on_with_by_the_engine_that_began_it(
     before = contents(run)
     result = memagent("train", "rl", "-o", run, "--resume", "--engine", "verl")
     assert result.code == 2
-    assert "was begun with --engine local: go on with that" in " ".join(result.err.split())
+    assert "was begun with --engine local: resume it with the same engine" in " ".join(result.err.split())
     assert contents(run) == before
 
 

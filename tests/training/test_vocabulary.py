@@ -41,6 +41,6 @@ def test_what_begins_a_key_of_evaluation_has_begun_a_key_of_training(tokenizer: 
     assert len(wanted - first(subword_words(tokenizer, shipped, 0.7, random.Random(1)))) < len(wanted) / 8
 
 
-def test_a_tokenizer_without_pieces_of_letters_is_refused() -> None:
-    with pytest.raises(TrainingError, match="0 pieces of letters"):
+def test_a_tokenizer_without_subwords_of_letters_is_refused() -> None:
+    with pytest.raises(TrainingError, match="0 subwords of letters"):
         subword_words(Tokenizer(models.WordLevel({"?": 0}, "?")), shipped_words("train"), 0.5, random.Random(1))

@@ -197,12 +197,12 @@ def _require() -> None:
 
 
 def _check_engine(output: Path, engine: str, resume: bool) -> None:
-    """A run is gone on with by the engine that began it: the other would not find its checkpoints, and begin anew."""
+    """Only the engine that began a run can resume it: the other one would not find its checkpoints and start again."""
     from memagent.training.checkpoints import Checkpoints, verl_step
 
     began = "local" if Checkpoints(output).exist() else "verl" if verl_step(output) is not None else engine
     if resume and began != engine:
-        raise TrainingError(f"the run in {output} was begun with --engine {began}: go on with that")
+        raise TrainingError(f"the run in {output} was begun with --engine {began}: resume it with the same engine")
 
 
 def _require_verl() -> None:
@@ -246,9 +246,9 @@ def _configured(
         raise ConfigError(f"{output} is a file: give a folder for the run")
     metrics = output / "metrics.jsonl"
     if not resume and metrics.exists() and (kept.exists() or metrics.stat().st_size):
-        raise TrainingError(f"{output} holds a run: go on with --resume, or choose another folder")
+        raise TrainingError(f"{output} holds a run: resume it with --resume, or choose another folder")
     if source is None and not (resume and kept.exists()):
-        why = f"there is no run in {output} to go on with" if resume else "a run needs a configuration"
+        why = f"there is no run in {output} to resume" if resume else "a run needs a configuration"
         raise ConfigError(f"{why}: give CONFIG, a TOML file or the name of a preset")
     if source and ":" in source and not Path(source).is_file():
         return read_stage(source, kind, changes)

@@ -1,4 +1,4 @@
-"""Training the embedded model. Only this package and `models` import torch."""
+"""Training: supervised, by reinforcement learning, and by recipes of both. Only this package and `models` import torch."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""An exponential average of weights: what single steps add as noise is not in it."""
+"""An exponential average of weights, which leaves out the noise of single steps."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def verl_step(run: Path) -> int | None:
     if not step.isdigit() or not verl_shards(run, int(step)).is_dir():
         found = sorted(path.name for path in note.parent.glob("global_step_*"))
         raise TrainingError(
-            f"{note} says {step!r}, and there is no such checkpoint: write the number of one that is whole into it"
+            f"{note} says {step!r}, and there is no such checkpoint: write the number of a complete one into it"
             f" (there are: {', '.join(found) or 'none'})"
         )
     return int(step)
@@ -69,7 +69,7 @@ class Checkpoints:
     def save(self, step: int, write: Callable[[Path], None], state: dict[str, Any], *, best: bool = False) -> Path:
         """Writes the checkpoint of `step`: `write` puts the model into a folder, `state` goes beside it.
 
-        Raises OutputError if it cannot be written (a full disk); the checkpoints before it are still there then.
+        Raises OutputError if it cannot be written, for example to a full disk; earlier checkpoints stay.
         """
         folder = self.run / "checkpoints" / f"{step:06d}"
         temporary = folder.with_suffix(".tmp")
@@ -107,7 +107,7 @@ class Checkpoints:
         link = self.run / name
         if not (link / _STATE).is_file():
             raise TrainingError(
-                f"{self.run} holds no checkpoint {name!r}: it is no run, or was stopped before its first one"
+                f"{self.run} holds no checkpoint {name!r}: it is not a run, or it stopped before its first checkpoint"
             )
         return link.resolve()
 

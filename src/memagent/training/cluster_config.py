@@ -1,4 +1,4 @@
-"""Where a run of reinforcement learning runs when it is not this process: the table [cluster] of its configuration."""
+"""The table [cluster] of a configuration: where reinforcement learning runs if not in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memagent.training.fields import Part, Positive
 
 
 class ClusterConfig(Part):
-    """Read with `--engine verl` only; the trainer on one machine passes it over.
+    """Only `--engine verl` reads it; the trainer on one machine ignores it.
 
     nodes, devices   machines, and accelerators on each (device "cpu": processes that learn)
     rollout          what samples: a vLLM or SGLang server on the same accelerators, or, for device "cpu", "inprocess"

@@ -43,7 +43,7 @@ class LoraConfig(Part):
 
 
 class PolicyConfig(Part):
-    """How the model is computed with. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
+    """How to compute with the model. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
     forward pass for the memory of activations."""
 
     device: str = "auto"
@@ -70,7 +70,7 @@ class LogConfig(Part):
 
 
 class BudgetsConfig(Part):
-    """How a new model is to be read with, in tokens."""
+    """The budgets of a new model, in tokens."""
 
     question: int = Field(64, ge=8)
     chunk: int = Field(640, ge=16)
@@ -138,7 +138,7 @@ class ReadingMixture(TaskRecipe):
 
 
 class RunConfig(Part):
-    """What every run has. Paths are relative to the working directory. `threads`: of torch, 0 for as many as it chooses."""
+    """What every run has. Paths are relative to the working directory. `threads` is that of torch; 0 is its default."""
 
     seed: int = 0
     threads: Count = 0
@@ -247,7 +247,7 @@ def find_config(source: str | Path) -> Path:
 
 
 def _apply(values: tomlkit.TOMLDocument, change: str) -> None:
-    """Sets one value. Raises ConfigError for a text that is no assignment or reaches where nothing is."""
+    """Sets one value. Raises ConfigError for a text that is not an assignment, and for a place that does not exist."""
     name, equals, text = change.partition("=")
     if not equals or not name.strip():
         raise ConfigError(f"--set {change!r}: expected FIELD=VALUE, as in update.rate=1e-6")

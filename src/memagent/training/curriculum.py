@@ -34,7 +34,7 @@ class Curriculum:
         rng = generator(self._seed, f"rollout/{attempt}", step)
         weights = [weight_at(part.weight, step / self._steps) for part in self._mix]
         if not sum(weights):
-            raise TrainingError(f"all [[task]] weights are 0 at step {step}: nothing is left to train on")
+            raise TrainingError(f"all [[task]] weights are 0 at step {step}: give one of them a weight there")
         drawn = []
         for number, part in enumerate(rng.choices(self._mix, weights=weights, k=count)):
             if part.name in self._files:

@@ -138,7 +138,7 @@ class _Lines:
             self._file = path.open("ab", buffering=0)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Appends a line. What a full disk took of it is removed again, if the disk allows that much."""
+        """Appends a line. If the disk is full, removes the part that was written, if it can."""
         line = memoryview((json.dumps(_finite(record), allow_nan=False) + "\n").encode())
         with writing(self._path):
             length = os.fstat(self._file.fileno()).st_size
@@ -165,7 +165,7 @@ class _Mirror(Protocol):
 
 class _TensorBoard:
     """Event files in a folder. Points after `step` that an earlier process wrote are hidden. A thread of TensorBoard writes
-    them: a full disk is heard of in the call that met it or in the next, `close` at the latest."""
+    them: a full disk raises in the same call or in the next, in `close` at the latest."""
 
     def __init__(self, summary_writer: Any, folder: Path, step: int) -> None:
         self._folder = folder

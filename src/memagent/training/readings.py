@@ -87,7 +87,7 @@ def draw_sample(rng: random.Random, name: str, options: Mapping[str, Any], mater
 
 
 def false_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
-    """The notes of a reader who has noted a false value, of the form of the true one, before the document begins.
+    """The notes of a reader that begins a document with a false value, in the form of the true one.
 
     Where notes collect values, and in chains of facts, nothing false is noted: no statement would take its place.
     """
@@ -104,7 +104,7 @@ def right_turns(
 ) -> list[RightTurn]:
     """All turns of a reading in which every reply is right. `notes`: what the memory holds before; None: it is empty.
 
-    Raises TrainingError for a task nobody knows how to read.
+    Raises TrainingError for a task without a perfect reader.
     """
     document, empty = str(sample.document), first_notes(sample)
     notes = empty if notes is None else notes

@@ -8,7 +8,7 @@
 
 The configuration of a stage is what its kind shares, with every part that has a weight in this stage, and with its own
 fields over them; `reading.vt.quiet = 0.3` in a stage changes that part there. `stop_after` ends a stage before its schedule
-does. A stage with `resume = true` goes on with the run of the stage before it, optimizer and step included.
+does. A stage with `resume = true` continues the run of the stage before it, optimizer and step included.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Recipe(Part):
         return self.stage[place - 1] if place else None
 
     def weight(self, part: str, stage: str) -> Any:
-        """What the table of weights says, or None."""
+        """The weight of a part in a stage by the table of weights, or None."""
         columns = self.weights.get("stages", [])
         return self.weights[part][columns.index(stage)] if part in self.weights and stage in columns else None
 
@@ -120,7 +120,7 @@ class Recipe(Part):
 
 
 def find_recipe(source: str | Path) -> Path:
-    """The file of a recipe, or of the recipe of the package's that has this name. Raises ConfigError."""
+    """The file of a recipe, or of a recipe of this package by its name. Raises ConfigError."""
     shipped = {path.parent.name: path for path in Path(__file__).parents[1].glob("*/recipe.toml")}
     path = Path(source)
     if path.is_file():

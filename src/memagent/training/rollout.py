@@ -33,7 +33,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The readings of one sample. `failed` is how many of them came to no answer; such a group is not trained on."""
+    """The readings of one sample. `failed` is how many of them have no answer; such a group is not trained on."""
 
     readings: tuple[Reading, ...]
     failed: int = 0
@@ -44,7 +44,7 @@ class Group:
 
     @property
     def kept(self) -> bool:
-        """Whether there is something to learn from: all came to an answer, and not all are worth the same."""
+        """Whether there is something to learn: all have an answer, and their rewards differ."""
         return not self.failed and has_signal(self.rewards)
 
 

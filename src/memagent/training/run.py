@@ -1,4 +1,4 @@
-"""A run: a trainer with its log and its checkpoints, begun or gone on with, whichever trainer it is."""
+"""A run: any trainer, with its log and its checkpoints, begun or resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memagent.training.log import RunLog
 
 
 class Trainer(Protocol):
-    """What a trainer shows of itself to be kept and restored. `step` counts from 0."""
+    """What a run needs of a trainer to save and restore it. `step` counts from 0."""
 
     step: int
 

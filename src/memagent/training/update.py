@@ -20,7 +20,7 @@ from memagent.training.rows import Batch, Row, buckets, make_batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What an optimizer step came to. `tokens` is what was computed, prompts and padding included."""
+    """The result of an optimizer step. `tokens` is what was computed, prompts and padding included."""
 
     loss: float
     grad_norm: float

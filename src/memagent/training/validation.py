@@ -23,7 +23,7 @@ MEAN = "mean"
 
 
 def make_held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> dict[str, SampleFile]:
-    """Writes those samples of the validation that are made into `folder`. Returns all, by the name of their part."""
+    """Writes the samples that are made for validation into `folder`. Returns all samples by the name of their part."""
     for part in config.task:
         if part.task is not None:
             recipe = Recipe(

@@ -1,6 +1,6 @@
-"""Words made of a tokenizer's own pieces, so that a model learns to copy what no word list reaches.
+"""Words made of a tokenizer's own subwords, so that a model learns to copy what no word list covers.
 
-A word list reaches only some tokens of a vocabulary. A key whose first token never stood in a key of training is copied
+A word list covers only some tokens of a vocabulary. A key whose first token never stood in a key of training is copied
 wrong, and what is noted under a wrong key is soon lost or mixed up.
 """
 
@@ -20,8 +20,8 @@ _LONGEST = 12  # letters of a word
 
 
 def subword_words(tokenizer: Tokenizer, words: Words, share: float, rng: random.Random) -> Words:
-    """The words, and so many made-up ones that they are `share` (below 1) of each list. The pieces that can begin a word
-    take turns in beginning one; none is a word that is kept for evaluation. Raises TrainingError."""
+    """The words with made-up ones, which are a `share` (below 1) of each list. Every subword that can begin a word begins
+    equally many; none of the words is kept for evaluation. Raises TrainingError."""
     texts = [tokenizer.decode([number]) for number in range(tokenizer.get_vocab_size())]
     heads = [text[1:] for text in texts if re.fullmatch(" [a-z]{2,9}", text)]
     tails = [text for text in texts if re.fullmatch("[a-z]{2,9}", text)]
@@ -33,7 +33,7 @@ def subword_words(tokenizer: Tokenizer, words: Words, share: float, rng: random.
         made = tuple(islice(filter(_allowed, drawn), count))
         if len(made) < count:
             raise TrainingError(
-                f"the tokenizer has {len(heads)} pieces of letters that begin a word and {len(tails)} that go on with one:"
+                f"the tokenizer has {len(heads)} subwords of letters that begin a word and {len(tails)} that continue one:"
                 " too few to make words of (`subword_words`)"
             )
         return (*listed, *made)
