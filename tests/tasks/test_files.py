@@ -202,7 +202,7 @@ def test_only_sample_files_may_be_replaced(tmp_path, text):
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     check_replaceable(path)
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(OutputError, match=r"README\.md exists and is not a sample file: give another name"):
+    with pytest.raises(OutputError, match=r"README\.md exists and is not a sample file: choose another name"):
         check_replaceable(path)
     assert path.read_text(encoding="latin-1") == text
 

@@ -104,5 +104,5 @@ def test_documents_are_as_long_as_asked(kind: str, name: str, data: st.DataObjec
 
 
 def test_facts_that_are_too_long_are_refused() -> None:
-    with pytest.raises(TaskError, match="9 tokens cannot be made: its 1 facts need 2"):
+    with pytest.raises(TaskError, match="cannot make a document of 9 tokens: its 1 facts need 2"):
         fit(HAYSTACKS["lines"], tokenizer("words"), [Planned(text="word " * 20)], [0.5], tokens=9, start=0)

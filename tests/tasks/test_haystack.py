@@ -45,7 +45,7 @@ def test_a_haystack_names_a_file_it_cannot_read(tmp_path: Path) -> None:
     for path in (bad, packed, tmp_path / "none.txt"):
         with pytest.raises(TaskError, match=path.name):
             Haystack.load([path])
-    with pytest.raises(TaskError, match="not empty"):
+    with pytest.raises(TaskError, match="non-empty text"):
         Haystack([" \n"])
 
 

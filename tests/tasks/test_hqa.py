@@ -93,7 +93,7 @@ def test_verdicts_are_not_looked_for_in_distractors(given: QuestionSet) -> None:
 
 
 def test_too_few_articles_are_refused(given: QuestionSet) -> None:
-    with pytest.raises(TaskError, match="needs 2 articles: 1 are too few"):
+    with pytest.raises(TaskError, match="needs 2 articles, so 1 are too few"):
         make(given, articles=1)
     with pytest.raises(TaskError, match=r"option articles: .*not '-3'"):
         make(given, articles="-3")

@@ -150,7 +150,7 @@ def test_files_of_the_wrong_form_and_lengths_too_small_are_refused(given: dict[s
         make(given["qa_2"], "qa_1", 1000, tokenizer=WordTokenizer())
     with pytest.raises(TaskError, match="'qa_2' needs questions about several passages"):
         make(given["qa_1"], "qa_2", 1000, tokenizer=WordTokenizer())
-    with pytest.raises(TaskError, match="document of 20 tokens cannot be made of the 2 passages"):
+    with pytest.raises(TaskError, match="cannot make a document of 20 tokens from the 2 passages"):
         make(given["qa_2"], "qa_2", 20, tokenizer=WordTokenizer())
     with pytest.raises(TaskError, match="needs a question file"):
         BY_NAME["qa_1"].sample(materials(WordTokenizer()), Request(tokens=1000, seed=0, index=0))

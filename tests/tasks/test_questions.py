@@ -104,7 +104,7 @@ def test_contracts_ask_for_labels_clauses_and_presence(tmp_path: Path) -> None:
 def test_contracts_need_no_other_file(tmp_path: Path) -> None:
     path = write(tmp_path / "contracts.jsonl", [contract()], lines=True)
     assert load_questions(path, passages=path).passages.text == load_questions(path).passages.text
-    with pytest.raises(TaskError, match=r"leave --passages .*other\.jsonl out"):
+    with pytest.raises(TaskError, match=r"omit --passages .*other\.jsonl"):
         load_questions(path, passages=tmp_path / "other.jsonl")
 
 
@@ -165,17 +165,17 @@ def broken(**changes: object) -> dict[str, object]:
         ([broken(), broken(answer="")], r"line 2, answer: .*at least 1 character"),
         ([broken(), broken(question=None)], r"line 2, question: .*valid string, not None$"),
         ([broken(), broken(context=[["a"]])], r"line 2, context\.0\.1: Field required"),
-        ([broken(), broken(supporting_facts=[["Nobody", 0]])], r"line 2, .*'Nobody', which is no title"),
+        ([broken(), broken(supporting_facts=[["Nobody", 0]])], r"line 2, .*'Nobody', which is not a title"),
         ([broken(), broken(supporting_facts=[])], r"line 2, .*no passage is marked as needed"),
-        ([broken(), broken(gold_idx=[99])], r"line 2, .*gold_idx has 99, but there are 10"),
-        ([broken(), {"question": "?", "answer": "!"}], r"line 2, .*no passages"),
+        ([broken(), broken(gold_idx=[99])], r"line 2, .*gold_idx has 99, but the record has 10"),
+        ([broken(), {"question": "?", "answer": "!"}], r"line 2, .*passages are missing"),
         ([broken(), ["a list"]], r"line 2, the record: .*a table \(an object, in JSON\), not \['a list'\]$"),
         ([{"name": "x", "labels": []}], r"record 1, text: Field required|line 1, text: Field required"),
         (
             [contract(), contract(labels=[{"category": "x", "clauses": [""]}])],
             r"line 2, labels\.0\.clauses\.0: .*1 character",
         ),
-        ([{"rows": 3}], r"not a question file of a known form .*its fields: rows"),
+        ([{"rows": 3}], r"not a question file in a known form .*its fields: rows"),
     ],
 )
 def test_a_broken_record_is_named_with_its_field(tmp_path: Path, lines: list[object], message: str) -> None:
@@ -196,8 +196,8 @@ def test_records_of_a_list_and_places_in_one_object_are_named(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it is empty"),
-        (b"[]", "there is no record in it"),
+        (b"", "the file is empty"),
+        (b"[]", "the file has no records"),
         (b'{"question": "a"\n{"question": "b"}\n', "line 1, column 17: not JSON"),
         (b'{"a": 1}\n{"b": }\n', "line 2, column 7: not JSON"),
         (b"[1, 2", "line 1, column 6: not JSON"),

@@ -38,5 +38,5 @@ def test_several_wordings() -> None:
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"others": -1}, {"owners": 0}])
 def test_impossible_options_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(TaskError, match="things to find"):
+    with pytest.raises(TaskError, match="count must be 1 to 500"):
         sample("scattered", **wrong)

@@ -62,7 +62,7 @@ _MONTHS = ("January", "March", "April", "June", "August", "September", "November
 
 
 def article(number: int, split: Split) -> tuple[str, str]:
-    """Title and text of synthetic article `number`: about 100 words. The same ones for the same arguments, for ever."""
+    """Title and text of synthetic article `number`: about 100 words. The same arguments always give the same article."""
     rng = generator(0, f"article/{split}", number)
     names = Names(rng, split)
     topic: Topic = rng.choice(("person", "town", "work", "company"))

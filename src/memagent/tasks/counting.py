@@ -1,10 +1,10 @@
 """Counting words, with the structure and parameters of RULER (arXiv 2404.06654): cwe, common words among uncommon ones in
 a numbered list, and fwe, coded words whose frequencies follow a zeta distribution.
 
-What differs from RULER: the word list is ours, and smaller; uncommon words beyond it are coined ("dolavemi"), where RULER
-changes to another list; one uncommon word may come less often than the others, and some dots more, to fit the length; the
-worked example before the list is left out (a document that is read in pieces has no place for it); and the wording, unless
-that of a RULER checkout is used.
+The tasks differ from RULER as follows. The word list is ours and smaller; further uncommon words are made up ("dolavemi"),
+whereas RULER changes to another list. To fit the length, one uncommon word may occur less often than the others, and
+there may be additional dots. There is no worked example before the list, because a document that is read in pieces has
+no place for it. The wording is ours, unless a RULER checkout is given.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _PATIENCE = 10_000  # coined words without a new one before the common words cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """How the list is made. RULER's parameter is named in brackets.
+    """The composition of the list. RULER's parameter is named in brackets.
 
-    common  number of common words, all asked for [num_cw]
-    often   how many times each of them comes [freq_cw]; 0: 30, but 6 in documents under 4,096 tokens
-    rarely  how many times each other word comes [freq_ucw]; 0: 3, but 1 in documents under 4,096 tokens
+    common  number of common words, which are the answer [num_cw]
+    often   occurrences of each common word [freq_cw]; 0: 30, but 6 in documents under 4,096 tokens
+    rarely  occurrences of each other word [freq_ucw]; 0: 3, but 1 in documents under 4,096 tokens
     """
 
     common: int = 10
@@ -50,14 +50,14 @@ class CommonOptions:
     rarely: int = 0
 
     def times(self, tokens: int) -> tuple[int, int]:
-        """How many times common and uncommon words come."""
+        """The occurrences of each common and each uncommon word."""
         usual = (6, 1) if tokens < _SHORT else (30, 3)
         return self.often or usual[0], self.rarely or usual[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrequentOptions:
-    """How coded words are drawn. RULER's parameter is named in brackets.
+    """The distribution of the coded words. RULER's parameter is named in brackets.
 
     alpha  exponent of the zeta distribution, above 1: the word of rank k makes up 1 / (zeta(alpha) k^alpha) of the text
     """
@@ -66,11 +66,11 @@ class FrequentOptions:
 
     def __post_init__(self) -> None:
         if not 1 < self.alpha <= 8:
-            raise TaskError(f"alpha of a zeta distribution must be above 1, and here at most 8, not {self.alpha}")
+            raise TaskError(f"alpha must be above 1 and at most 8, not {self.alpha}")
 
 
 def make_common(name: str, materials: Materials, request: Request, options: CommonOptions) -> Sample:
-    """A numbered list; asked for: the words that come most often."""
+    """A numbered list. The answer is its most common words."""
     rng = generator(request.seed, name, request.index)
     often, rarely = options.times(request.tokens)
     words = sorted({*materials.words.adjectives, *materials.words.nouns})
@@ -108,7 +108,7 @@ def make_common(name: str, materials: Materials, request: Request, options: Comm
 
 
 def make_frequent(name: str, materials: Materials, request: Request, options: FrequentOptions) -> Sample:
-    """Coded words and dots; asked for: the three most frequent words."""
+    """Coded words and dots. The answer is the three most frequent words."""
     rng = generator(request.seed, name, request.index)
     order, codes = rng.getrandbits(64), _codes(rng)
     vocabulary = [_DOTS, *islice(codes, max(request.tokens // 50, _ASKED + 2) - 1)]
@@ -195,7 +195,7 @@ def _fit_size(build: Callable[[int], str], tokenizer: Tokenizer, tokens: int, le
 
 
 def _uncommon(rng: random.Random, words: Words, common: Sequence[str]) -> Iterator[str]:
-    """Words without end, no two alike, none of them common: those of the list, then coined ones that hold no common one.
+    """An endless series of different uncommon words: those of the list, then made-up words that contain no common word.
 
     All are single words: in pairs of listed words the parts would come more often than the common words do.
     """
@@ -214,7 +214,7 @@ def _uncommon(rng: random.Random, words: Words, common: Sequence[str]) -> Iterat
 
 
 def _codes(rng: random.Random) -> Iterator[str]:
-    """Coded words without end, no two alike."""
+    """An endless series of different coded words."""
     seen: set[str] = set()
     while True:
         word = "".join(rng.choices(string.ascii_lowercase, k=_CODE_LETTERS))

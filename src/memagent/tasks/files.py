@@ -1,4 +1,4 @@
-"""Sample files: one JSON object a line, checked field by field, written whole or not at all.
+"""Sample files: one JSON object per line, checked field by field, and written atomically.
 
 A document stands in its line, or in a text file beside it that many lines share:
 
@@ -62,7 +62,7 @@ class FactLine(_Strict):
 
 
 class SampleLine(_Strict):
-    """A line of a sample file. Only `question`, `document` and `answers` must be given."""
+    """A line of a sample file. Only `question`, `document` and `answers` are required."""
 
     id: str | None = Field(None, min_length=1)
     task: str = Field("custom", min_length=1)
@@ -78,7 +78,7 @@ class SampleLine(_Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is known of a sample without its document: `place` and `size` are the bytes of its line, `digest` theirs."""
+    """A sample without its document. `place` and `size` are the bytes of its line, and `digest` is their digest."""
 
     id: str
     task: str
@@ -90,7 +90,7 @@ class Entry:
 
 
 class SampleFile:
-    """A checked sample file. Lines are known by place, a sample is loaded when it is asked for; shared texts stay loaded.
+    """A checked sample file. It keeps the places of lines and loads samples on request; shared texts stay loaded.
 
     Open it with `SampleFile.open`.
     """
@@ -129,7 +129,7 @@ class SampleFile:
                 entries.append(entry)
             place += len(line)
         if not entries:
-            raise TaskError(f"{path}: there is no sample in it")
+            raise TaskError(f"{path}: the file has no samples")
         for name, (_, base) in sorted(file._bases.items()):
             digest.update(f"{name}\0{base}".encode())
         file.entries, file.sha256 = tuple(entries), digest.hexdigest()
@@ -194,7 +194,7 @@ class SampleFile:
             raise self._error(number, "answers", str(error)) from error
 
     def _values(self, line: bytes, number: int) -> Any:
-        """The JSON of a line: finite numbers, no text that UTF-8 cannot say, nothing nested deeply."""
+        """The JSON of a line, with finite numbers, text that UTF-8 can encode, and limited nesting."""
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             values = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
@@ -236,7 +236,7 @@ class SampleFile:
                     raise self._error(number, "document.file", message)
                 raw = path.read_bytes()
                 self._bases[given.file] = hashlib.sha256(raw).hexdigest(), raw.decode("utf-8")
-            except (OSError, ValueError, RuntimeError) as error:  # ValueError: a NUL; RuntimeError: links in a circle
+            except (OSError, ValueError, RuntimeError) as error:  # ValueError: a NUL; RuntimeError: circular links
                 raise self._error(number, "document.file", f"{path} cannot be read as UTF-8 text: {error}") from error
         digest, base = self._bases[given.file]
         if given.sha256 not in (None, digest):
@@ -254,7 +254,7 @@ def _digest(line: bytes) -> bytes:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -264,7 +264,7 @@ def _finite(text: str) -> float:
 
 
 def _flaw(values: Any) -> tuple[str, str] | None:
-    """The field of a value that cannot be worked with, and what is wrong with it."""
+    """A field has an invalid value."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), values)]
     while waiting:
         place, value = waiting.pop()
@@ -298,7 +298,7 @@ class Shared:
 
 
 def sample_line(sample: Sample, shared: Shared | None) -> str:
-    """A sample as a line of a file, without its end; with `shared`, the document refers to that file."""
+    """A sample as a line of a file, without the line end. With `shared`, the document refers to that file."""
     document: Any = str(sample.document)
     if shared is not None:
         pieces = [[piece.start, piece.end] if isinstance(piece, Span) else piece for piece in sample.document.pieces]
@@ -325,15 +325,15 @@ def check_replaceable(path: Path) -> None:
         with path.open("rb") as stream:
             beginning = stream.read(64)
             stream.seek(0)
-            # Whatever else it is may have no line end: a whole line is read only of what may be JSON.
+            # Other files may have no line end, so a whole line is read only if it may be JSON.
             line = stream.readline() if beginning.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else b""
     except FileNotFoundError:
         return
     except OSError as error:
-        raise OutputError(f"{path} exists and cannot be read ({error.strerror or error}): give another name") from error
+        raise OutputError(f"{path} exists and cannot be read ({error.strerror or error}): choose another name") from error
     try:
         values = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         values = None
     if beginning and not (isinstance(values, dict) and "question" in values):
-        raise OutputError(f"{path} exists and is not a sample file: give another name, or remove it")
+        raise OutputError(f"{path} exists and is not a sample file: choose another name, or delete it")

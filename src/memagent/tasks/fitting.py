@@ -1,4 +1,4 @@
-"""Facts in a haystack, fitted to a number of tokens: never above it, at most one per cent below."""
+"""Places facts in a haystack and fits it to a number of tokens: never above, and at most one per cent below."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from memagent.tasks.samples import Fact
 # Documents up to this many tokens are counted whole. Of longer ones only the places are counted where facts stand: the
 # rest is known from the haystack, so that a long document costs nothing. This is right to a few tokens.
 EXACT_TOKENS = 32_768
-SHARE = 0.99  # of the tokens asked for, at least
+SHARE = 0.99  # the minimum share of the requested tokens
 _AIM, _MOST = 0.997, 0.999
-_AROUND = 64  # characters beside a fact that are counted with it
+_AROUND = 64  # characters around a fact that are counted with it
 _TRIES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A fact that has no place yet; the fields are those of `Fact`."""
+    """A fact without a place; the fields are those of `Fact`."""
 
     text: str
     key: str = ""
@@ -41,7 +41,7 @@ def plant(
     TaskError if a depth is outside [0, 1] or the two lists differ in length.
     """
     if len(facts) != len(depths) or not all(0 <= depth <= 1 for depth in depths):
-        raise TaskError(f"{len(facts)} facts need as many depths between 0 and 1, not {list(depths)}")
+        raise TaskError(f"{len(facts)} facts need the same number of depths between 0 and 1, not {list(depths)}")
     places = _places(haystack, spans, depths)
     pieces: list[Piece] = []
     planted: list[Fact] = []
@@ -69,7 +69,7 @@ def fit(
     tokens: int,
     start: int,
 ) -> tuple[LazyText, list[Fact], int]:
-    """Plants facts in as much of the haystack, from the border `start` on, as makes a document of `tokens` tokens.
+    """Places facts in a part of the haystack, from the border `start`, that makes a document of `tokens` tokens.
 
     Returns the document, its facts and its length in tokens. Raises TaskError if the facts alone are too long.
     """
@@ -87,14 +87,14 @@ def fit(
             return document, planted, have
         room += max(int(tokens * _AIM), 1) - have
     raise TaskError(
-        f"a document of {tokens} tokens cannot be made: its {len(facts)} facts need {need}, and some text around them"
+        f"cannot make a document of {tokens} tokens: its {len(facts)} facts need {need}, and some text around them"
     )
 
 
 def _places(haystack: Haystack, spans: Sequence[Span], depths: Sequence[float]) -> list[tuple[int, int]]:
     """(number of the span, offset in the base text) of the borders nearest to the relative depths."""
     if not spans:
-        raise TaskError("facts can only be planted in a text that is not empty")
+        raise TaskError("facts can only be placed in a non-empty text")
     ends = list(accumulate(map(len, spans)))
     places = []
     for depth in depths:
@@ -130,7 +130,7 @@ def _append(pieces: list[Piece], piece: Piece) -> int:
 
 
 def _ends_blank(pieces: Sequence[Piece], base: str) -> bool:
-    """Whether the joined pieces end in white space, or are nothing."""
+    """Whether the joined pieces end in white space, or are empty."""
     if not pieces:
         return True
     last = pieces[-1]

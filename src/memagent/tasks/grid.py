@@ -1,4 +1,4 @@
-"""One needle at a depth that is given, not drawn: for the map of accuracy over depth and length."""
+"""One needle at each of several fixed depths, for the map of accuracy over depth and length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memagent.tasks.task import Materials, Request, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridOptions:
-    """Where the fact stands.
+    """The position of the fact.
 
     depths    number of depths, equally spaced from the start (0) to the end (1): sample `index` has number index % depths
     haystack  noise, essay or needle, as for the needle tasks
@@ -29,7 +29,7 @@ class GridOptions:
 
 
 def make_grid(name: str, materials: Materials, request: Request, options: GridOptions) -> Sample:
-    """A needle document; `meta` says the depth that was meant."""
+    """A needle document; `meta` has the intended depth."""
     depth = (request.index % options.depths) / (options.depths - 1)
     return make_needle(name, materials, request, NeedleOptions(haystack=options.haystack), depth=depth)
 

@@ -18,24 +18,24 @@ from memagent.errors import TaskError
 _SENTENCE_END = re.compile(r"(?<!\bMr)(?<!\bMrs)(?<!\bDr)(?<!\bSt)[.!?][\"'”’)]*\s+(?=[\"'“‘(A-Z])")
 _LINE_END = re.compile(r"\n")
 _SPACE = re.compile(r"\s")
-# Where no usual tokenizer joins what is before with what is after.
+# Places where common tokenizers do not join the text before and after.
 _SEAM = re.compile(r"(?<=[A-Za-z.,;])(?= [A-Za-z])|(?<=\n)(?=\S)")
 _BLOCK_CHARS = 1 << 16
-_AROUND = 64  # characters on each side of a join that can change how it is cut into tokens
+_AROUND = 64  # characters on each side of a join that can change its tokens
 
 
 class Haystack:
-    """Texts joined to one base text, which is thought of as endless: after its end it begins again. Short texts are
-    repeated at once (unless `repeat` is False), so that a long document is not made of thousands of pieces.
+    """Texts joined to one base text, which repeats after its end. Short texts are repeated in advance (unless `repeat` is
+    False), so that a long document does not have thousands of pieces.
 
-    `borders` are the offsets at which a sentence (with lines=True: a line) may be inserted, 0 first; `joint` is what
-    separates an inserted one from what follows.
+    `borders` are the offsets where a sentence (with lines=True: a line) may be inserted, 0 first. `joint` separates an
+    inserted one from the following text.
     """
 
     def __init__(self, texts: Sequence[str], *, lines: bool = False, repeat: bool = True) -> None:
         kept = [text.strip() + ("\n" if lines else "\n\n") for text in texts if text.strip()]
         if not kept:
-            raise TaskError("a haystack needs at least one text that is not empty")
+            raise TaskError("a haystack needs at least one non-empty text")
         text = "".join(kept)
         self.text = text * max(1, _BLOCK_CHARS // len(text)) if repeat else text
         self.joint = "\n" if lines else " "
@@ -107,16 +107,16 @@ class Haystack:
         return spans, used
 
     def nearest_border(self, offset: int, low: int, high: int) -> int:
-        """The border nearest to `offset` within [low, high]; an end of that range if there is none nearer."""
+        """The border nearest to `offset` within [low, high], or an end of the range if it is nearer."""
         place = bisect_left(self.borders, offset)
         near = [border for border in self.borders[max(0, place - 1) : place + 1] if low <= border <= high]
         return min([*near, low, high], key=lambda border: abs(border - offset))
 
 
 class TokenIndex:
-    """Where the tokens of a long text end. Blocks of the text are tokenized when first asked for, and then known.
+    """The ends of the tokens of a long text. Blocks are tokenized on first use and then cached.
 
-    Counts of a span may be off by one at its ends, where they cut a token.
+    The count of a span may be off by one at each end, where the span cuts a token.
     """
 
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:
@@ -131,7 +131,7 @@ class TokenIndex:
         return sum(high - low for _, low, high in self._blocks(start, end))
 
     def joined(self) -> int:
-        """How many more tokens it makes to begin again after the end of the text: none, or a few less than none."""
+        """The additional tokens of a repetition after the end of the text: 0, or slightly negative."""
         if self._joined is None:
             tail, head = self._text[-_AROUND:], self._text[:_AROUND]
             count = self._tokenizer.count

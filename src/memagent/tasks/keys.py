@@ -15,11 +15,11 @@ KeyKind: TypeAlias = Literal["pair", "phrase", "name", "noun", "coined", "number
 
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
 _VOWELS = "aeiouy"
-_PATIENCE = 10_000  # draws without a new one before a word list counts as used up
+_PATIENCE = 10_000  # draws without a new text before a word list counts as exhausted
 
 
 def coined(rng: random.Random, low: int = 4, high: int = 9) -> str:
-    """A word that does not exist: letters in turns, `low` to `high` of them."""
+    """A made-up word of `low` to `high` alternating consonants and vowels."""
     first = rng.random() < 0.5
     size = rng.randint(low, high)
     return "".join(rng.choice(_CONSONANTS if (i % 2 == 0) == first else _VOWELS) for i in range(size))
@@ -41,8 +41,7 @@ def make_key(rng: random.Random, kind: KeyKind, words: Words) -> str:
 
 
 def relative(rng: random.Random, key: str, words: Words) -> str:
-    """Another key that shares one of the two words of `key`, or some of the five groups of a UUID: what a careless reader
-    takes for it."""
+    """A hard negative: another key that shares one of the two words of `key`, or some of the five groups of a UUID."""
     joint = "-" if "-" in key else " "
     parts = key.split(joint)
     if len(parts) == 5:
@@ -56,20 +55,17 @@ def relative(rng: random.Random, key: str, words: Words) -> str:
 
 
 def distinct_keys(rng: random.Random, count: int, kind: KeyKind, words: Words) -> list[str]:
-    """`count` different keys, none a part of another one. Raises TaskError if the words do not make so many."""
+    """`count` different keys, none a part of another. Raises TaskError if there are not enough words."""
     return distinct(count, lambda: make_key(rng, kind, words))
 
 
 def distinct_values(rng: random.Random, count: int, kind: ValueKind, words: Words) -> list[str]:
-    """`count` different values, none a part of another one. Raises TaskError if the words do not make so many."""
+    """`count` different values, none a part of another. Raises TaskError if there are not enough words."""
     return distinct(count, lambda: make_value(rng, kind, words))
 
 
 def distinct(count: int, draw: Callable[[], str], known: Sequence[str] = ()) -> list[str]:
-    """What `draw` gives until there are `count` texts, none a part of another one or of a `known` one.
-
-    Raises TaskError if nothing new comes any more.
-    """
+    """`count` texts from `draw`, none a part of another or of a `known` one. Raises TaskError if there are no new ones."""
     found: list[str] = []
     idle = 0
     while len(found) < count:
@@ -80,13 +76,13 @@ def distinct(count: int, draw: Callable[[], str], known: Sequence[str] = ()) -> 
             idle = 0
         elif idle > _PATIENCE:
             raise TaskError(
-                f"the word list is too short: it gives {len(found)} names of {count} that differ; give a longer one"
+                f"the word list is too short: it gives {len(found)} of {count} different names; use a longer list"
             )
     return found
 
 
 def is_new(key: str, keys: Sequence[str]) -> bool:
-    """Whether no text can be about `key` and one of `keys` at once."""
+    """Whether `key` neither contains one of `keys` nor is part of one."""
     return not any(key in known or known in key for known in keys)
 
 

@@ -1,4 +1,4 @@
-"""Haystacks made of lines: the same stock sentences again and again, or generated ones."""
+"""Haystacks of lines: repeated stock sentences, or generated lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SPARE = 1.03
 
 @cache
 def noise_haystack(noise: str) -> Haystack:
-    """A line of stock sentences, repeated for ever. (The same value for the same noise: its tokens are counted once.)"""
+    """A line of stock sentences, repeated without end. (The same value for the same noise: its tokens are counted once.)"""
     return Haystack([noise], lines=True)
 
 
 def generated_haystack(line: Callable[[], str], tokenizer: Tokenizer, tokens: int) -> Haystack:
-    """As many lines as make `tokens` tokens, and a few to spare. The first lines are the same whatever `tokens` is."""
+    """Lines of slightly more than `tokens` tokens. The first lines do not depend on `tokens`."""
     probe = min(_PROBE[1], max(_PROBE[0], tokens // 32))
     lines = [line() for _ in range(probe)]
     have = tokenizer.count("\n".join(lines))

@@ -22,11 +22,11 @@ from memagent.tasks.words import split_of
 
 @dataclass(frozen=True, slots=True)
 class MultihopOptions:
-    """hops: steps from what the question names to the answer, 1 to 4; each is a sentence of its own.
-    order: of these sentences in the document. "document": in the order of the steps; "reversed": the last step first, so
-    that each is read before one can know that it matters; "shuffled": any order.
-    distractors: chains of as many sentences that do not lead to the answer. Half of them leave the path by another
-    relation, half run beside it with the same relations and, where names have parts, similar names.
+    """hops: the number of steps from the question to the answer, 1 to 4; each step is a separate sentence.
+    order: the order of these sentences in the document. "document": in the order of the steps; "reversed": the last step
+    first, so that each sentence comes before its relevance is known; "shuffled": any order.
+    distractors: the number of chains of equal length that do not lead to the answer. Half of them leave the path by another
+    relation. The others use the same relations and, if names have parts, similar names.
     """
 
     hops: Annotated[int, Field(ge=1, le=4)] = 2
@@ -35,7 +35,7 @@ class MultihopOptions:
 
 
 def multihop(materials: Materials, request: Request, options: MultihopOptions) -> Sample:
-    """A chain of facts and others beside it, scattered over the haystack."""
+    """A chain of facts and distractor chains, scattered over the haystack."""
     rng = generator(request.seed, "multihop", request.index)
     world = _World(rng, Names(rng, split_of(materials.words.nouns[0])))
     relations = path(rng, options.hops)
@@ -78,7 +78,7 @@ def multihop(materials: Materials, request: Request, options: MultihopOptions) -
 
 
 class _World:
-    """Names and the relations between them that are taken."""
+    """The names and relations in use."""
 
     def __init__(self, rng: random.Random, names: Names) -> None:
         self._rng = rng
@@ -97,7 +97,7 @@ class _World:
         return links
 
     def distractor(self, chain: list[Link], *, branch: bool) -> list[Link]:
-        """As many links beside a chain, or away from it, as it has."""
+        """A distractor chain of equal length, parallel to a chain or leaving it."""
         relations = [link.relation for link in chain]
         if branch:
             leaving = self._rng.choice(chain)

@@ -34,7 +34,7 @@ def coined(rng: random.Random, split: Split, ending: str = "") -> str:
 
 
 class Names:
-    """Draws names that share no coined word, except where a likeness is asked for."""
+    """Draws names that share no made-up word, unless a similar name is requested."""
 
     def __init__(self, rng: random.Random, split: Split) -> None:
         self._rng = rng
@@ -43,9 +43,9 @@ class Names:
         self._given: set[str] = set()
 
     def new(self, kind: Kind, like: str = "") -> str:
-        """A new name; `like`, a name of the same kind, lends it a part.
+        """A new name that shares a part with `like`, a name of the same kind.
 
-        None is lent if names of this kind have no parts, or if all names with this part are given.
+        It shares none if names of this kind have no parts, or if all names with this part are used.
         """
         similar = bool(like) and self._can_lend(kind, like)
         while True:

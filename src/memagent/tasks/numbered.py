@@ -1,4 +1,4 @@
-"""Documents made of numbered passages: those a question needs among others that it does not."""
+"""Documents of numbered passages: the passages that a question needs, among distractors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_GIVEN_BACK = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered:
-    """A document of numbered passages, its facts, its length, and what there is to say of it."""
+    """A document of numbered passages with its facts, length and metadata."""
 
     document: LazyText
     facts: tuple[Fact, ...]
@@ -35,7 +35,7 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Passages by number, of which the last may be cut: it ends at `end` of the shared text."""
+    """Passages by number. The last may be cut: it ends at `end` of the shared text."""
 
     numbers: list[int]
     end: int | None
@@ -58,7 +58,7 @@ class _Candidates:
         self._order = list(taken)[len(question.gold) :]
 
     def passages(self, count: int) -> Passages:
-        """At least `count` passages, and none in vain."""
+        """At least `count` passages, extended by synthetic ones if needed."""
         return self._given.grown(self._split, count)
 
     def __iter__(self) -> Iterator[int]:
@@ -99,14 +99,14 @@ def numbered(
             return Numbered(document=made.document, facts=made.facts, tokens=have, meta=made.meta)
         limit += int(tokens * 0.997) - have
     raise TaskError(
-        f"a document of {tokens} tokens cannot be made of the {len(question.gold)} passages that question {question.id!r}"
-        " needs and others: ask for more tokens"
+        f"cannot make a document of {tokens} tokens from the {len(question.gold)} passages that question {question.id!r}"
+        " needs and distractors: request more tokens"
     )
 
 
 def _first(candidates: _Candidates, question: Question, articles: int) -> _Chosen:
     if articles < len(question.gold):
-        raise TaskError(f"question {question.id!r} needs {len(question.gold)} articles: {articles} are too few")
+        raise TaskError(f"question {question.id!r} needs {len(question.gold)} articles, so {articles} are too few")
     numbers = list(question.gold)
     numbers += islice(candidates, articles - len(numbers))
     return _Chosen(numbers, None, candidates.passages(max(numbers) + 1))

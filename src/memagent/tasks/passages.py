@@ -1,4 +1,4 @@
-"""Passages joined to one text, which all documents made of them share."""
+"""Passages joined to one text, which all their documents share."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Passages:
         return (self[number] for number in range(len(self)))
 
     def span(self, number: int) -> Span:
-        """Where the whole passage stands in the text."""
+        """The span of the whole passage in the text."""
         return Span(start=self._starts[number], end=self._ends[number])
 
     def body(self, number: int) -> Span:
-        """Where the passage without its title stands."""
+        """The span of the passage without its title."""
         return Span(start=self._bodies[number], end=self._ends[number])
 
     def tokens(self, tokenizer: Tokenizer, number: int) -> int:
@@ -77,7 +77,7 @@ class Passages:
         return self._tokens[key]
 
     def grown(self, split: Split, count: int) -> Passages:
-        """At least `count` passages: these, and synthetic articles behind them if they are too few.
+        """At least `count` passages: these, followed by synthetic articles if needed.
 
         Passage n is the same whatever the count.
         """
@@ -92,7 +92,7 @@ class Passages:
         return self._grown[split, extra]
 
     def holding(self, texts: Sequence[str]) -> set[int]:
-        """The numbers of the passages in which one of the texts stands as whole words, in capitals or not."""
+        """The numbers of the passages that contain one of the texts as whole words, ignoring case."""
         self._lower = self._lower or _lower(self.text)
         key = tuple(texts)
         if key not in self._holding:
@@ -102,7 +102,7 @@ class Passages:
         return self._holding[key]
 
     def counts(self, tokenizer: Tokenizer, heading: str) -> PassageCounts:
-        """The token counts of the passages as parts of a document with these headings; made when asked for, then known."""
+        """The token counts of the passages in a document with these headings, computed on first use."""
         return self._counts.setdefault((tokenizer.name, heading), PassageCounts(self, tokenizer, heading))
 
 
@@ -123,7 +123,7 @@ class PassageCounts:
         self._extra: list[int] = [0, 0]
 
     def heading(self, number: int) -> str:
-        """What stands before passage `number` of a document, 1 the first one."""
+        """The heading of passage `number` of a document, from 1."""
         return ("\n\n" if number > 1 else "") + self._heading.format(number=number)
 
     def tokens(self, number: int, slot: int) -> int:
@@ -138,7 +138,7 @@ class PassageCounts:
         return self._tokenizer.count(f"x{self._frame}{block}{self._frame}") - self._frame_tokens
 
     def extra(self, slot: int) -> int:
-        """By how many tokens the heading of a place is longer than that of the first."""
+        """The number of tokens by which the heading of a place is longer than the first."""
         while len(self._extra) <= slot:
             here = self._tokenizer.count(f"x{self.heading(len(self._extra))}x")
             self._extra.append(here - self._heading_tokens)
@@ -146,7 +146,7 @@ class PassageCounts:
 
 
 def places(wanted: str, text: str, low: int = 0, high: int | None = None) -> Iterator[int]:
-    """Where `wanted` stands in [low, high) of `text` as whole words: it neither begins nor ends inside of one."""
+    """The place of `wanted` in [low, high) of `text` as whole words."""
     place = text.find(wanted, low, high) if wanted else -1
     while place >= 0:
         end = place + len(wanted)
@@ -159,10 +159,10 @@ def places(wanted: str, text: str, low: int = 0, high: int | None = None) -> Ite
 
 
 def stands_in(wanted: str, text: str) -> bool:
-    """Whether `wanted` stands in `text` as whole words, in capitals or not."""
+    """Whether `text` contains `wanted` as whole words, ignoring case."""
     return next(places(_lower(wanted), _lower(text)), None) is not None
 
 
 def _lower(text: str) -> str:
-    """Small letters, every one at its place: the dotted capital I is the one letter whose small form is longer."""
+    """Lower case at the same offsets: only the dotted capital I has a longer lower-case form."""
     return text.replace("\u0130", "I").lower()

@@ -24,7 +24,7 @@ from memagent.tasks.questions import Form, Question, QuestionSet
 from memagent.tasks.real_lines import Contract, Filing, FilingQuestion, contract_questions, filing_questions
 
 Format: TypeAlias = Literal["auto", "squad", "multihop", "contracts", "filings"]
-# (where it stands in the file, what stands there)
+# (the place in the file, the record)
 Located: TypeAlias = tuple[str, Any]
 Line = TypeVar("Line", bound=BaseModel)
 _TEXT_SUFFIXES = (".txt", ".md")
@@ -52,16 +52,16 @@ def load_questions(path: Path | str, format: Format = "auto", passages: Path | s
     notes: Counter[str] = Counter()
     if form == "contracts":
         if extra is not None and extra != path:
-            raise TaskError(f"{path}: contracts stand in their question file: leave --passages {extra} out")
+            raise TaskError(f"{path}: the question file contains the contracts: omit --passages {extra}")
         return contract_questions(str(path), [_parsed(Contract, path, record) for record in records], notes)
     if form == "filings":
         if extra is None:
-            raise TaskError(f"{path}: its questions are about filings in another file: give that one with --passages")
+            raise TaskError(f"{path}: the questions are about filings in another file: pass it with --passages")
         filings = [_parsed(Filing, extra, record) for record in _records(extra)]
         return filing_questions(str(path), [_parsed(FilingQuestion, path, record) for record in records], filings, notes)
     found = [question for record in records for question in _questions(path, form, record, notes)]
     if not found:
-        raise TaskError(f"{path}: there is no question in it that can be asked")
+        raise TaskError(f"{path}: the file has no usable question")
     return _numbered(str(path), form, found, load_passages(extra) if extra else iter(()), notes)
 
 
@@ -79,7 +79,7 @@ def load_passages(path: Path) -> Iterator[Passage]:
         return
     form = _form(path, records)
     if form not in ("squad", "multihop"):
-        raise TaskError(f"{path}: passages cannot be taken from a file of the form {form!r}")
+        raise TaskError(f"{path}: a file of the form {form!r} cannot provide passages")
     for record in records:
         for question in _questions(path, form, record, Counter()):
             yield from question.related or question.context
@@ -137,7 +137,7 @@ def _form(path: Path, records: list[Located]) -> Form:
     if "question" in keys and ("context" in keys or "paragraphs" in keys):
         return "multihop"
     raise TaskError(
-        f"{path}, {records[0][0]}: not a question file of a known form (SQuAD, HotpotQA, 2WikiMultihopQA, MuSiQue, CUAD,"
+        f"{path}, {records[0][0]}: not a question file in a known form (SQuAD, HotpotQA, 2WikiMultihopQA, MuSiQue, CUAD,"
         f" FinanceBench); its fields: {', '.join(sorted(keys)) or 'none'}"
     )
 
@@ -146,7 +146,7 @@ def _records(path: Path) -> Iterator[Located]:
     """The records of a JSON file: the items of a list, the lines of a file of objects, or the one object that it is."""
     text = read_text(path).removeprefix("\ufeff")
     if not text.strip():
-        raise TaskError(f"{path}: it is empty")
+        raise TaskError(f"{path}: the file is empty")
     if text.lstrip().startswith("{") and _is_lines(text):
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
@@ -158,7 +158,7 @@ def _records(path: Path) -> Iterator[Located]:
     elif isinstance(whole, dict):
         yield "record 1", whole
     else:
-        raise TaskError(f"{path}: there is no record in it")
+        raise TaskError(f"{path}: the file has no records")
 
 
 def _is_lines(text: str) -> bool:

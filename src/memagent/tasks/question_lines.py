@@ -131,16 +131,16 @@ class MultihopQuestion(_Record):
     @model_validator(mode="after")
     def _gold_is_known(self) -> MultihopQuestion:
         if not self.context and not self.paragraphs:
-            raise ValueError("there are no passages: context or paragraphs")
+            raise ValueError("the passages are missing: context or paragraphs")
         titles = {passage.title for passage in self.passages()}
         named = {"supporting_facts": [title for title, _ in self.supporting_facts], "gold_titles": self.gold_titles}
         for name, wanted in named.items():
             if missing := [title for title in wanted if title.strip() not in titles]:
-                raise ValueError(f"{name} names {missing[0]!r}, which is no title of the context")
+                raise ValueError(f"{name} names {missing[0]!r}, which is not a title of the context")
         if wrong := [place for place in self.gold_idx if not 0 <= place < len(self.passages())]:
-            raise ValueError(f"gold_idx has {wrong[0]}, but there are {len(self.passages())} passages")
+            raise ValueError(f"gold_idx has {wrong[0]}, but the record has {len(self.passages())} passages")
         if self.answerable and not self.gold():
-            raise ValueError("no passage is marked as needed: supporting_facts, gold_titles, gold_idx or is_supporting")
+            raise ValueError("no passage is marked as needed by supporting_facts, gold_titles, gold_idx or is_supporting")
         return self
 
     def passages(self) -> list[Passage]:

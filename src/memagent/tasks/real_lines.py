@@ -20,9 +20,9 @@ from memagent.tasks.quotes import Searched
 
 NOT_FOUND = "pieces of evidence that do not stand in their document word for word"
 _OMITTED = "<omitted>"
-# A clause of up to this many words answers a question as well as the label does.
+# A clause of up to this number of words is also an accepted answer.
 _SHORT_WORDS = 12
-# CUAD's categories whose label is a text of its own; all others are labelled "Yes" or "No".
+# CUAD's categories with a text as label; all others have "Yes" or "No".
 _FACT_QUESTIONS = {
     "Document Name": "What is the name of the contract?",
     "Parties": "Who are the parties to the contract?",
@@ -104,7 +104,7 @@ def contract_questions(name: str, contracts: Sequence[Contract], notes: Counter[
         for question in _label_questions(number, contract, text, label, notes)
     )
     if not questions:
-        raise TaskError(f"{name}: no contract in it has a label")
+        raise TaskError(f"{name}: no contract has a label")
     return QuestionSet(name=name, form="contracts", questions=questions, passages=passages, notes=notes)
 
 
@@ -177,7 +177,7 @@ def filing_questions(
                 )
             )
     if not questions:
-        raise TaskError(f"{name}: none of its questions is about a filing that was given")
+        raise TaskError(f"{name}: no question is about a given filing")
     passages = Passages(Passage(title="", text=text) for text in texts)
     return QuestionSet(name=name, form="filings", questions=tuple(questions), passages=passages, notes=notes)
 

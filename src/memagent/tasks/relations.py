@@ -11,7 +11,7 @@ from memagent.tasks.names import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """What leads from {a}, of the kind `source`, to one {b}, of the kind `target`.
+    """A relation from {a}, of the kind `source`, to one {b}, of the kind `target`.
 
     `phrase` names {b} by {a}; phrases nest. `statements` say so in a sentence; no sentence fits two relations.
     """
@@ -32,11 +32,11 @@ class Link:
 
     @property
     def key(self) -> str:
-        """What the sentence tells: "the author of The Brasond Letters"."""
+        """The description of a name: "the author of The Brasond Letters"."""
         return self.relation.phrase.format(a=self.a)
 
     def state(self, rng: random.Random) -> str:
-        """A sentence that says so."""
+        """A sentence that states the relation."""
         sentence = rng.choice(self.relation.statements).format(a=self.a, b=self.b)
         return sentence[0].upper() + sentence[1:]
 
@@ -116,7 +116,7 @@ _BACK = {(CAPITAL, COUNTRY), (FIRST_BOOK, AUTHOR)}
 
 
 def path(rng: random.Random, steps: int, first: Sequence[Relation] = RELATIONS) -> list[Relation]:
-    """Relations that can follow one another, none twice; the first one is one of `first`."""
+    """Different relations that can follow one another, beginning with one of `first`."""
     while True:
         chosen = [rng.choice(first)]
         while len(chosen) < steps:

@@ -1,4 +1,4 @@
-"""RULER's own sentences and questions, read from a local checkout of it: parsed, never run and never copied here.
+"""RULER's sentences and questions from a local checkout, which is parsed and never run.
 
 A RULER prompt is one text: what is to be done, the document, what is asked, and the beginning of the answer. A task of ours
 has a document and a question, which a reader may see beside every part of the document. So the question is what stands
@@ -22,7 +22,7 @@ _DOCUMENT = "{context}"
 
 
 def load_wording(checkout: Path) -> Wording:
-    """The wording of a checkout of RULER. Raises TaskError that names the file at fault and what it lacks."""
+    """The wording of a checkout of RULER. Raises TaskError that names an invalid file and its problem."""
     folder = checkout / _FOLDER
     if not folder.is_dir():
         raise TaskError(f"{checkout}: not a checkout of RULER: it has no folder {_FOLDER}")
@@ -63,7 +63,7 @@ def _templates(path: Path) -> dict[str, str]:
 
 
 def _split(path: Path, templates: Mapping[str, str], task: str) -> tuple[str, str]:
-    """What stands before the document, and what is asked behind it."""
+    """The text before the document, and the question after it."""
     before, found, after = templates.get(task, "").partition(_DOCUMENT)
     after = after.strip().removeprefix("Question:").strip()
     if not found or not after:
@@ -86,7 +86,7 @@ def _names(node: ast.Assign, name: str) -> bool:
 
 
 def _renamed(path: Path, text: str, needed: Mapping[str, str], optional: Mapping[str, str] | None = None) -> str:
-    """The template with our names for its fields. Raises TaskError if a needed one is missing, or another one is there."""
+    """The template with our names for its fields. Raises TaskError if a field is missing or unknown."""
     known = {**needed, **(optional or {})}
     try:
         fields = [field for _, field, _, _ in Formatter().parse(text) if field is not None]

@@ -1,4 +1,4 @@
-"""The values every task produces, and the generator every task draws from.
+"""The values that every task produces, and the random generator that every task uses.
 
 Offsets are characters, half open. A sample is a complete exercise: a document, a question about it, the accepted answers
 and the facts in the document that the answer needs or that distract from it, each at its exact place.
@@ -68,12 +68,12 @@ def generator(seed: int, task: str, index: int) -> random.Random:
 
 
 def checked(sample: Sample) -> Sample:
-    """The sample, which validates itself: facts are where they claim, gold scores 1, nothing scores 0. Raises TaskError."""
+    """The sample after checks: facts are at their places, gold scores 1, an empty answer 0. Raises TaskError."""
     for fact in sample.facts:
         if sample.document.read(fact.start, fact.end) != fact.text:
             raise TaskError(f"{sample.id}: the fact {fact.text[:60]!r} is not at characters {fact.start} to {fact.end}")
     if not sample.question.strip() or not sample.answers or not all(answer.strip() for answer in sample.answers):
-        raise TaskError(f"{sample.id}: a sample needs a question and answers that are not empty")
+        raise TaskError(f"{sample.id}: a sample needs a question and non-empty answers")
     if strict(sample.gold, sample.answers, sample.mode) != 1 or strict("", sample.answers, sample.mode) != 0:
-        raise TaskError(f"{sample.id}: its own answer {sample.gold[:60]!r} does not score 1")
+        raise TaskError(f"{sample.id}: the sample's answer {sample.gold[:60]!r} does not score 1")
     return sample

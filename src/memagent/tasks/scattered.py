@@ -34,11 +34,11 @@ _QUESTION = "Which things belong to {owner}? Name all of them."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatteredOptions:
-    """What to hide.
+    """The hidden things.
 
-    count   number of things to find, 10 to 50 as the task is meant; spread evenly over the document
-    others  number of things that belong to others
-    owners  number of these others
+    count   number of things to find, usually 10 to 50, spread evenly over the document
+    others  number of things that belong to other owners
+    owners  number of these other owners
     """
 
     count: int = 20
@@ -48,12 +48,12 @@ class ScatteredOptions:
     def __post_init__(self) -> None:
         if not (1 <= self.count <= 500 and 0 <= self.others <= 500 and self.owners >= 1):
             raise TaskError(
-                f"{self.count} things to find and {self.others} of {self.owners} others: 1 to 500, 0 to 500 and at least 1"
+                f"count must be 1 to 500, others 0 to 500, owners 1 or more, not {self.count}, {self.others}, {self.owners}"
             )
 
 
 def make_scattered(name: str, materials: Materials, request: Request, options: ScatteredOptions) -> Sample:
-    """Sentences about owners and their things; asked for: all things of one owner."""
+    """Sentences about owners and their things. The answer is all things of one owner."""
     rng = generator(request.seed, name, request.index)
     names = Names(rng, split_of(materials.words.nouns[0]))
     owner, *rest = [names.new("person") for _ in range(1 + options.owners)]

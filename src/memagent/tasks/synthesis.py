@@ -1,4 +1,4 @@
-"""Many samples of named tasks, written to a file: the same whatever the number of processes that make them."""
+"""Writes samples of named tasks to a file. The number of processes does not change the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from memagent.tasks.words import Split, load_words, shipped_words
 
 # Above this many tokens in a file, documents share their text in a file beside it.
 SHARED_TOKENS = 4_000_000
-# Seconds without a result after which it is looked whether the other processes still live.
+# Seconds without a result after which the other processes are checked.
 _PATIENCE = 5.0
 
 # A sample's id, its line, and the shared text that the line refers to.
@@ -38,7 +38,7 @@ Line: TypeAlias = tuple[str, str, Shared | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a sample file is made of: every task at every length, `samples` of each. Small, and sent to other processes.
+    """The recipe of a sample file: `samples` samples of every task at every length. It is small and sent to processes.
 
     `tokenizer` opens the tokenizer that lengths are counted with. `shared`: documents refer to a shared file (True), stand
     in their lines (False), or as suits their size (None).
@@ -67,7 +67,7 @@ class Recipe:
 
 
 def gather(recipe: Recipe) -> Materials:
-    """Loads what the recipe names. Raises TaskError or ConfigError that names the file at fault."""
+    """Loads the files of the recipe. Raises TaskError or ConfigError that names an invalid file."""
     return Materials(
         tokenizer=recipe.tokenizer(),
         haystack=Haystack.load(recipe.haystack) if recipe.haystack else Haystack.shipped(),
@@ -78,7 +78,7 @@ def gather(recipe: Recipe) -> Materials:
 
 
 def make(recipe: Recipe, materials: Materials, name: str, request: Request) -> Sample:
-    """One sample of a recipe. Its meta says the length asked for, unless the task has lengths of its own."""
+    """One sample of a recipe. Its meta has the requested length, unless the task ignores it."""
     task = find(name)
     sample = task.sample(materials, request, task.options(recipe.options))
     fitted = 0.99 * request.tokens <= sample.tokens <= request.tokens
@@ -87,7 +87,7 @@ def make(recipe: Recipe, materials: Materials, name: str, request: Request) -> S
 
 
 def variant(recipe: Recipe, name: str) -> str:
-    """The task with everything that makes it another task: reports must not mix "multihop hops=1" and "multihop hops=3"."""
+    """The task's name with changed options, so that reports separate "multihop hops=1" and "multihop hops=3"."""
     defaults, wanted = find(name).defaults, find(name).options(recipe.options)
     changed = [
         f"{item.name}={getattr(wanted, item.name)}"
@@ -103,18 +103,18 @@ def variant(recipe: Recipe, name: str) -> str:
 
 
 def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Callable[[int], None] | None = None) -> int:
-    """Makes all samples and writes the file; returns their number. Nothing is left behind if anything fails.
+    """Makes all samples, writes the file and returns their number. A failure leaves no files.
 
     `progress` is told the number of samples written. Memory holds the materials, in every process, and a few samples.
     """
     if recipe.samples < 1 or not recipe.tokens or not recipe.tasks:
         raise TaskError(
-            f"{recipe.samples} samples of {len(recipe.tasks)} tasks at {len(recipe.tokens)} lengths make no file"
+            f"nothing to write: {recipe.samples} samples of {len(recipe.tasks)} tasks at {len(recipe.tokens)} lengths"
         )
     for name in recipe.tasks:
         find(name).options(recipe.options)
     check_replaceable(path)
-    path = path.resolve()  # behind a link, the texts stand beside the file itself
+    path = path.resolve()  # the texts are beside the file that a link points to
     maker = _Maker(recipe, path.name)
     count = 0
     with ExitStack() as stack:
@@ -123,10 +123,10 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
         ids: set[str] = set()
         for count, (id, line, base) in enumerate(_lines(stack, maker, workers), 1):
             if id in ids:
-                raise TaskError(f"two samples are {id}: this task has lengths of its own, so ask for one --tokens only")
+                raise TaskError(f"two samples have the id {id}: this task ignores --tokens, so pass a single value")
             ids.add(id)
             if base is not None and base.file not in bases:
-                # Entered after the sample file's, so that it appears before: a sample file never lacks its texts.
+                # Entered after the sample file, so that it appears first: a sample file never lacks its texts.
                 stack.enter_context(atomic_file(path.parent / base.file)).write(maker.text(count - 1, base))
                 bases.add(base.file)
             stream.write(line + "\n")
@@ -144,7 +144,7 @@ def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[Line]:
 
 
 def _in_order(results: IMapIterator[Line]) -> Iterator[Line]:
-    """The results of a pool. Raises TaskError if one of its processes died: the pool itself would wait for ever."""
+    """The results of a pool. Raises TaskError if a process died; the pool would wait forever."""
     processes = {child.pid for child in active_children()}
     while True:
         try:
@@ -153,13 +153,11 @@ def _in_order(results: IMapIterator[Line]) -> Iterator[Line]:
             return
         except MultiprocessingTimeout:
             if {child.pid for child in active_children()} != processes:
-                raise TaskError(
-                    "a process that made samples died, perhaps of too little memory: use fewer --workers"
-                ) from None
+                raise TaskError("a worker process died, perhaps for lack of memory: use fewer --workers") from None
 
 
 class _Maker:
-    """Makes lines by number. Sent to other processes without its materials, which each loads for itself."""
+    """Makes lines by number. Each process loads the materials separately."""
 
     def __init__(self, recipe: Recipe, name: str) -> None:
         self.recipe = recipe
@@ -193,7 +191,7 @@ class _Maker:
         if not any(isinstance(piece, Span) for piece in sample.document.pieces):
             return False
         if self._large is None:
-            # Some tasks have lengths of their own. The first sample stands for all, in every process.
+            # Some tasks ignore the requested length. The first sample represents all, in every process.
             first = self.sample(0)
             asked = sum(request.tokens for _, request in self.requests)
             self._large = max(asked, first.tokens * len(self.requests)) > SHARED_TOKENS

@@ -85,5 +85,5 @@ class Task(Generic[Options]):
     def sample(self, materials: Materials, request: Request, options: Options | None = None) -> Sample:
         """One sample. Raises TaskError if it cannot be made as requested."""
         if request.tokens < 1:
-            raise TaskError(f"a document of {request.tokens} tokens cannot be made: ask for at least 1")
+            raise TaskError(f"cannot make a document of {request.tokens} tokens: the minimum is 1")
         return self.make(materials, request, self.defaults if options is None else options)

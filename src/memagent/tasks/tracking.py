@@ -26,11 +26,11 @@ _LETTERS = 5  # of a variable's name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingOptions:
-    """What to hide. RULER's parameter is named in brackets.
+    """The hidden chains. RULER's parameter is named in brackets.
 
-    chains    number of chains; one is asked for [num_chains]
+    chains    number of chains; the question is about one [num_chains]
     hops      assignments from another variable in each chain [num_hops]
-    haystack  noise (stock sentences, repeated) or essay (the text given) [type_haystack]
+    haystack  noise (stock sentences, repeated) or essay (the given text) [type_haystack]
     """
 
     chains: int = 1
@@ -43,7 +43,7 @@ class TrackingOptions:
 
 
 def make_tracking(name: str, materials: Materials, request: Request, options: TrackingOptions) -> Sample:
-    """Chains of assignments; asked for: all variables of the first one."""
+    """Chains of assignments. The answer is all variables of the first chain."""
     rng = generator(request.seed, name, request.index)
     size = options.hops + 1
     names = distinct(options.chains * size, lambda: "".join(rng.choices(string.ascii_uppercase, k=_LETTERS)))
@@ -76,7 +76,7 @@ def make_tracking(name: str, materials: Materials, request: Request, options: Tr
 
 
 def interleave(rng: random.Random, chains: list[list[Planned]]) -> list[Planned]:
-    """The facts of all chains, mixed at random, those of each chain in their order."""
+    """The facts of all chains in random order; the facts of one chain stay in order."""
     turns = [number for number, chain in enumerate(chains) for _ in chain]
     rng.shuffle(turns)
     rest = [iter(chain) for chain in chains]
@@ -84,7 +84,7 @@ def interleave(rng: random.Random, chains: list[list[Planned]]) -> list[Planned]
 
 
 def _chain(value: str, names: list[str], end: str, needed: bool) -> list[Planned]:
-    """The assignments in order. What a memory must hold of each is the variable's name."""
+    """The assignments in order. A memory must contain the variable's name of each."""
     sources = [value, *names]
     texts = [f"VAR {name} = {'VAR ' if place else ''}{sources[place]}{end}" for place, name in enumerate(names)]
     return [

@@ -1,4 +1,4 @@
-"""Facts that change: values are restated with new ones as the text goes on, and the last statement counts."""
+"""Facts that change: later statements replace the values of keys, and the last statement counts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _QUESTION = "What is the {noun} for {key} now, after all changes?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatesOptions:
-    """What changes.
+    """The changing facts.
 
-    values  number of values of each key, one after the other
-    keys    number of keys; one is asked for
-    key     what keys are: pair ("amber-falcon"), phrase, name, noun, coined, number, uuid
-    value   what values are: number (7 digits), word, uuid
+    values  number of consecutive values of each key
+    keys    number of keys; the question is about one
+    key     the kind of keys: pair ("amber-falcon"), phrase, name, noun, coined, number, uuid
+    value   the kind of values: number (7 digits), word, uuid
     """
 
     values: int = 4
@@ -52,7 +52,7 @@ class UpdatesOptions:
 
 
 def make_updates(name: str, materials: Materials, request: Request, options: UpdatesOptions) -> Sample:
-    """Facts about a few keys, each in several versions; asked for: the last value of one key."""
+    """Several statements about each of a few keys. The answer is the last value of one key."""
     rng = generator(request.seed, name, request.index)
     keys = distinct_keys(rng, options.keys, options.key, materials.words)
     values = distinct_values(rng, options.keys * options.values, options.value, materials.words)
@@ -83,7 +83,7 @@ def make_updates(name: str, materials: Materials, request: Request, options: Upd
 
 
 def _history(rng: random.Random, noun: Noun, key: str, values: Sequence[str], *, asked: bool) -> list[Planned]:
-    """The statements about one key in order; the answer needs the last one of the key that is asked for."""
+    """The statements about one key, in order. The answer needs the last statement about the key of the question."""
     return [
         Planned(
             text=state(rng.choice(_LATER if number else _FIRST), noun, key, value),

@@ -16,7 +16,7 @@ ValueKind: TypeAlias = Literal["number", "word", "uuid"]
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """What a value is called, in the singular and the plural."""
+    """The noun for a value, in the singular and the plural."""
 
     one: str
     many: str
@@ -24,7 +24,7 @@ class Noun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """The words of the tasks that RULER published, so that its own can take the place of ours.
+    """The wording of RULER's tasks: ours, or that of a RULER checkout.
 
     needle             states a needle: {kind} ("number") or {kinds} ("numbers"), {key}, {value}
     ask_one, ask_many  ask for one value or several: {kind} ("number"), {kinds}, {keys}

@@ -22,14 +22,14 @@ _FEWEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words to draw from: both kinds are the same where a user gave one list."""
+    """The words to draw from. Both kinds are equal if the user gave one list."""
 
     adjectives: tuple[str, ...]
     nouns: tuple[str, ...]
 
 
 def split_of(word: str) -> Split:
-    """Which side of the split a word is on, for ever."""
+    """The split that a word belongs to; it never changes."""
     return "eval" if hashlib.sha256(word.encode()).digest()[0] < _EVAL_SHARE else "train"
 
 
@@ -43,7 +43,7 @@ def shipped_words(split: Split) -> Words:
 
 
 def load_words(path: Path, split: Split) -> Words:
-    """The words of a UTF-8 file, one a line, that belong to `split`. Raises TaskError for a file with too few of them."""
+    """The words of a UTF-8 file, one per line, that belong to `split`. Raises TaskError for a file with too few of them."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split()
     except (OSError, UnicodeDecodeError) as error:
