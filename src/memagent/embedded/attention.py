@@ -1,8 +1,8 @@
 """Attention on a CPU for batches that are padded on the left.
 
-torch's own kernel needs a mask of [B, T, T] for such a batch, and is slow at it and at single queries. This one goes row by
-row over what is not padding. Scores are float32 whatever the weights are, as they are in torch's kernel. On processors that
-multiply bfloat16 matrices as tiles (AMX) torch's kernel is the faster one, and is given row by row what needs no mask.
+For such a batch, the kernel of torch needs a mask of [B, T, T] and is slow. It is also slow for single queries. This module
+computes row by row what is not padding. Scores are float32 whatever the weights are, as they are in the kernel of torch. On
+processors that multiply bfloat16 matrices as tiles (AMX), that kernel is faster; there it computes row by row, without a mask.
 
 Shapes: B rows, H heads, T tokens, D head size.
 """
@@ -22,12 +22,12 @@ _BLOCK = 128
 _ROWS = 8
 CAPABILITIES: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # of this processor
 _TILES = bool(CAPABILITIES.get("amx_bf16"))
-# What some models pass that changes the result and is not done here.
+# Arguments of some models that change the result and are not supported here.
 _UNUSUAL = ("position_bias", "cache", "softcap", "s_aux")
 
 
 def use_row_attention(model: Any) -> None:
-    """Switches a model from sdpa to this, if it is on a CPU and of a kind that lets its attention be chosen."""
+    """Switches a model from sdpa to this attention, if it is on a CPU and its attention can be chosen."""
     chosen = model.config._attn_implementation
     if model.device.type == "cpu" and chosen == "sdpa" and getattr(model, "_supports_attention_backend", False):
         model.set_attn_implementation(NAME)

@@ -1,8 +1,8 @@
-"""When a token of the old memory stands in the new one, for a model whose turns mostly leave the memory as it is.
+"""When to accept a token of the old memory in the new one. Most turns of the model leave the memory as it is.
 
-Speculative decoding takes a draft token only if the model would have generated it. The embedded model's memories last
-longer if what is noted stands until the model is sure of something else: it keeps a token of the old memory that is merely
-likely enough (typical acceptance, arXiv 2211.17192, appendix A.5). This is lossy: replies are others than without it.
+Speculative decoding takes a draft token only if the model would have generated it. The embedded model keeps its memories
+longer if a token of the old memory is accepted when it is merely likely enough (typical acceptance, arXiv 2211.17192,
+appendix A.5). This is lossy: replies differ from those without it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafts:
-    """How far the old memory stands.
+    """How likely a token of the old memory must be to be accepted.
 
-    threshold    the acceptance threshold: a token of the memory, or its end, stands if its probability is more than this
-                 share of the likeliest token's; with 1 it has to be the likeliest
-    whole_words  a word of the memory whose first token stands, stands whole (for text with spaces between words)
-    placeholder  how a line ends that holds nothing yet; it has to be the likeliest in any case, since what is missing
-                 should be found
+    threshold    the acceptance threshold: a token of the memory, or its end, is accepted if its probability is more than
+                 this share of the likeliest token's; with 1 it must be the likeliest
+    whole_words  accepts all of a word whose first token is accepted (for text with spaces between words)
+    placeholder  the end of a line that has no value yet; it must always be the likeliest, so that missing values are found
     """
 
     threshold: float = 0.001
@@ -32,7 +31,7 @@ class Drafts:
     placeholder: str = "not yet"
 
     def acceptance(self, memory: str, spans: Iterable[tuple[int, int]], end: bool) -> Callable[[Tensor], Tensor]:
-        """Which tokens of a draft stand beside those that are the likeliest.
+        """Which tokens of a draft are accepted besides those that are the likeliest.
 
         `spans` are the tokens' characters in the memory; `end`: a stop token follows them. The function takes the
         logarithms [D] of how much less likely than the likeliest token each of the first D tokens is, and gives D booleans.
@@ -40,7 +39,7 @@ class Drafts:
         return above([*self.shares(memory, spans), *([self.threshold] if end else [])])
 
     def shares(self, memory: str, spans: Iterable[tuple[int, int]]) -> list[float]:
-        """The share of the likeliest token's probability that each token must have to stand."""
+        """The share of the likeliest token's probability that each token needs to be accepted."""
         ends = re.finditer(f"{re.escape(self.placeholder)}$", memory, re.MULTILINE) if self.placeholder else ()
         empty = [match.span() for match in ends]
 
@@ -54,7 +53,7 @@ class Drafts:
 
 
 def above(shares: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """The rule by which each token stands that has more than its share of the likeliest token's probability."""
+    """The rule that accepts each token with more than its share of the likeliest token's probability."""
 
     def accept(log_ratio_D: Tensor) -> Tensor:
         return log_ratio_D > log_ratio_D.new_tensor(shares[: len(log_ratio_D)]).log()

@@ -20,11 +20,11 @@ class EmbeddedFamily:
 
     @property
     def digest(self) -> str:
-        """Changes with whatever changes a greedy reply."""
+        """Differs for settings that may give other greedy replies."""
         return hashlib.sha256(repr(asdict(self.drafts)).encode()).hexdigest()
 
     def prepare(self, model: Any) -> None:
-        """Makes attention fast for batches padded on the left, on a CPU."""
+        """Speeds up attention on a CPU for batches that are padded on the left."""
         from memagent.embedded.attention import use_row_attention
 
         use_row_attention(model)

@@ -19,7 +19,7 @@ from transformers.masking_utils import create_causal_mask
 
 
 def reach(model: Any) -> int | None:
-    """How many tokens before a reply have to be computed whole; None if the model is none that this can compute."""
+    """How many tokens before a reply have to be computed whole; None for a model that is not supported."""
     if not isinstance(model, Lfm2ForCausalLM):
         return None
     kinds = list(model.config.layer_types or ())

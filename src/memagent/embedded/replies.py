@@ -1,8 +1,8 @@
 """The form of the embedded model's memories, and how its replies fail.
 
-Its memory has one line for each thing asked for, "- key: value". A reply of another form is a slip that would wipe out the
-memory. A reply that is too long nearly always repeats its last value or line until the budget ends: without the repetitions
-it is what the model meant, but only a first memory is taken so without asking again, since there is nothing to lose yet.
+Its memory has one line for each thing asked for, "- key: value". A reply of another form is an error that would erase the
+memory. A reply that is too long nearly always repeats its last value or line until the budget ends. Without the repetitions
+it is usually right; but only a first memory is accepted so without a second try, because there is no memory to lose yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FactLines:
     name: str = "fact-lines"
 
     def shorten(self, reply: str, memory: str) -> tuple[str, bool]:
-        """The reply without its loop; True if nothing is noted yet and it has the form of a memory."""
+        """The reply without its loop; True if there is no memory yet and the reply has the form of one."""
         once = without_loop(reply)
         return once, not memory and self.accepts(once)
 
