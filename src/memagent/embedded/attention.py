@@ -2,7 +2,7 @@
 
 For such a batch, the kernel of torch needs a mask of [B, T, T] and is slow. It is also slow for single queries. This module
 computes row by row what is not padding. Scores are float32 whatever the weights are, as they are in the kernel of torch. On
-processors that multiply bfloat16 matrices as tiles (AMX), that kernel is faster; there it computes row by row, without a mask.
+processors that multiply bfloat16 matrices as tiles (AMX), that kernel is faster and computes each row without a mask.
 
 Shapes: B rows, H heads, T tokens, D head size.
 """
