@@ -71,6 +71,8 @@ def test_a_run_keeps_its_configuration_and_goes_on_with_it(
         (["rl", "-o", "{run}"], "a run needs a configuration: give CONFIG"),
         (["rl", "-o", "{run}", "--resume"], "there is no run in"),
         (["sft", "nothing", "-o", "{run}"], "no configuration 'nothing'"),
+        (["sft", "embedded:chains", "-o", "{run}"], "say where its weights are, with --set start=FOLDER"),
+        (["sft", "embedded-cpu-sft", "-o", "{run}"], "is now the stage 'all-tasks' of the recipe `embedded`"),
         (["rl", "{config}", "-o", "{config}"], "is a file: give a folder"),
         (["rl", "{config}", "-o", "{config}/run"], "cannot be written"),
         (["rl", "{config}", "-o", "{run}", "--set", "steps=none"], "steps: Input should be a valid integer"),

@@ -263,6 +263,16 @@ def test_a_changed_recipe_is_refused_with_the_reason(recipe_file: Path, whole: P
     refused(r"stage 'more' .*\(mixture\.0\.stated: 0\.9, now 0\.8\)", changed(tmp_path, recipe_file, "= 0.9", "= 0.8"))
 
 
+def test_an_interrupted_stage_can_go_on_with_another_configuration(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(whole / "first", out / "first", symlinks=True)
+    (out / "first" / "finished.json").unlink()
+    arguments = ["--only", "first", "--set", "first.schedule.rate=2e-3", "-q"]
+    result = CliRunner().invoke(app, ["train", "recipe", str(recipe_file), "-o", str(out), *arguments])
+    assert result.exit_code == 0
+    assert "another configuration (schedule.rate: 0.01, now 0.002)" in " ".join(result.stderr.split())
+
+
 def test_a_stage_needs_the_one_before_it(recipe_file: Path, whole: Path, tmp_path: Path) -> None:
     planned = plan(recipe_file, tmp_path)
     with pytest.raises(ConfigError, match=r"'tasks' starts from 'more', which is not finished .*--set tasks.start=FOLDER"):

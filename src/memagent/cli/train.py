@@ -126,7 +126,7 @@ def recipe(
     with boundary() as hints:
         _require()
         from memagent.training.recipe import position
-        from memagent.training.stages import check_begun, plan, train
+        from memagent.training.stages import changed_since, check_begun, plan, train
 
         stages = plan(source, output, changes)
         names = [one.stage.name for one in stages]
@@ -144,6 +144,8 @@ def recipe(
         hints.append("run the same command again: it goes on where it was interrupted")
         for one in chosen:
             state = "finished before" if one.finished else f"{one.steps} steps"
+            if difference := changed_since(one):
+                state += f", resumed with another configuration ({difference})"
             err.print(plain(f"stage {one.stage.name} ({names.index(one.stage.name) + 1} of {len(names)}): {state}"))
             if not one.finished:
                 train(one, None if quiet else err)

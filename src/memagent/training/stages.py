@@ -90,11 +90,29 @@ def check_begun(planned: Sequence[Planned], chosen: Sequence[Planned]) -> None:
                     f"stage {one.stage.name!r} starts from {name!r}, which is not finished in {one.before}: train that"
                     f" first, or give a model with --set {one.stage.name}.start=FOLDER"
                 )
-        if difference := _changed_since(one):
+        if one.finished and (difference := changed_since(one)):
             raise ConfigError(
                 f"stage {one.stage.name!r} in {one.folder} was trained with another configuration ({difference}): choose"
                 " another folder, or delete the folders of this stage and of those after it"
             )
+
+
+def changed_since(planned: Planned) -> str:
+    """The first difference between the configuration of a run that has a checkpoint and this one; "" for none."""
+    kept, done = planned.folder / "config.toml", planned.folder / _FINISHED
+    if planned.reached is None or not kept.is_file():
+        return ""
+    try:
+        old = checked(kept.read_text(encoding="utf-8"), type(planned.config), str(kept)).model_dump(mode="json")
+    except ConfigError as error:
+        return str(error)
+    new = planned.config.model_dump(mode="json")
+    if planned.before is not None:  # the same weights, however the folder is named
+        old["start"] = new["start"]
+    if done.is_file():
+        old["stop_after"] = json.loads(done.read_text(encoding="utf-8"))["stop_after"]
+        new["stop_after"] = planned.stage.stop_after
+    return next(_differences(old, new), "")
 
 
 def train(planned: Planned, console: Console | None = None) -> None:
@@ -122,24 +140,6 @@ def _meant(stage: Stage, names: Sequence[str], changes: Sequence[str]) -> list[s
         elif head in (stage.name, stage.kind):
             meant.append(rest)
     return meant
-
-
-def _changed_since(planned: Planned) -> str:
-    """The first difference between the configuration of a run that has a checkpoint and this one; "" for none."""
-    kept, done = planned.folder / "config.toml", planned.folder / _FINISHED
-    if planned.reached is None or not kept.is_file():
-        return ""
-    try:
-        old = checked(kept.read_text(encoding="utf-8"), type(planned.config), str(kept)).model_dump(mode="json")
-    except ConfigError as error:
-        return str(error)
-    new = planned.config.model_dump(mode="json")
-    if planned.before is not None:  # the same weights, however the folder is named
-        old["start"] = new["start"]
-    if done.is_file():
-        old["stop_after"] = json.loads(done.read_text(encoding="utf-8"))["stop_after"]
-        new["stop_after"] = planned.stage.stop_after
-    return next(_differences(old, new), "")
 
 
 def _differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
