@@ -125,7 +125,7 @@ def test_only_the_next_turn_is_taken(journal: Journal) -> None:
     id = journal.start(**START)
     journal.append(id, turn(0))
     for wrong in (0, 2):
-        with pytest.raises(JournalError, match=rf"{id} has 1 turns, so turn 1 comes next, not {wrong}"):
+        with pytest.raises(JournalError, match=rf"{id} has 1 turns, so the next is turn 1, not {wrong}"):
             journal.append(id, turn(wrong))
     assert journal.show(id).turns == 1
 
@@ -133,7 +133,7 @@ def test_only_the_next_turn_is_taken(journal: Journal) -> None:
 def test_a_batch_is_all_or_nothing(journal: Journal) -> None:
     first, second = journal.start(**START), journal.start(**START)
     journal.append_many([(first, turn(0)), (second, turn(0))])
-    with pytest.raises(JournalError, match="turn 1 comes next, not 7"):
+    with pytest.raises(JournalError, match="the next is turn 1, not 7"):
         journal.append_many([(first, turn(1)), (second, turn(7))])
     with pytest.raises(JournalError, match="the state of turn chunk-2 cannot be written as JSON"):
         journal.append_many([(first, turn(1)), (second, turn(1, state={"loss": float("nan")}))])
@@ -146,13 +146,13 @@ def test_ended_readings_take_no_turns_and_failed_ones_can_be_claimed(journal: Jo
     journal.append(id, turn(0))
     journal.fail(id, "no answer from https://me:hunter2@host/v1 after 5 tries")
     assert journal.show(id).reason == "no answer from https://host/v1 after 5 tries"
-    with pytest.raises(JournalError, match="is failed already"):
+    with pytest.raises(JournalError, match="is already failed"):
         journal.append(id, turn(1))
     record = journal.claim(id)
     assert (record.status, record.reason, record.turns) == ("running", None, 1)
     journal.finish(id, "", 2.0)
     assert journal.show(id).answer == ""
-    with pytest.raises(JournalError, match="is answered already: show it"):
+    with pytest.raises(JournalError, match="is already answered: show it"):
         journal.claim(id)
 
 
@@ -166,7 +166,7 @@ def test_long_readings_stream(journal: Journal, monkeypatch: pytest.MonkeyPatch)
     stream = journal.turns(id)
     next(stream)
     journal.delete(id)
-    with pytest.raises(JournalError, match="lost turns while it was read"):
+    with pytest.raises(JournalError, match="disappeared during the query"):
         list(stream)
 
 
@@ -341,7 +341,7 @@ def test_a_reading_is_held_by_one_process_until_that_dies(journal: Journal, path
     id = line(child)
     assert journal.show(id).status == "running"
     for refused in (journal.claim, journal.delete):
-        with pytest.raises(JournalError, match=rf"{id} is being read by process {child.pid} on {socket.gethostname()}"):
+        with pytest.raises(JournalError, match=rf"{id} is in use by process {child.pid} on {socket.gethostname()}"):
             refused(id)
     with pytest.raises(JournalError, match=r"was taken over by .*: claim it before writing"):
         journal.append(id, turn(0))
@@ -382,7 +382,7 @@ def test_of_many_that_claim_at_once_one_wins(journal: Journal, path: Path, tmp_p
 def test_a_writer_that_lost_its_reading_is_refused(journal: Journal, path: Path) -> None:
     id = journal.start(**START)
     with Journal.open(path) as other:
-        with pytest.raises(JournalError, match="wait for it, stop it, or take the reading over by force"):
+        with pytest.raises(JournalError, match="wait for it, stop it, or force the takeover"):
             other.claim(id)
         other.claim(id, force=True)
         other.append(id, turn(0))
@@ -448,11 +448,11 @@ def test_check_names_every_difference(journal: Journal) -> None:
         "settings.rules: (not set) → ",
         "(102 characters)",
         'document.name: "book.txt" → "copy.txt"',
-        "Resume it with the old values, or start a new reading",
+        "Resume it with the same settings, or start a new reading",
     ):
         assert part in message
     assert "memory" not in message
-    with pytest.raises(JournalError, match=r"planned otherwise \(dddddddddddd → eeeeeeeeeeee\) though"):
+    with pytest.raises(JournalError, match=r"another plan \(dddddddddddd → eeeeeeeeeeee\) although"):
         journal.check(id, **{**given, "plan_digest": "e" * 64})
 
 
@@ -477,12 +477,12 @@ def test_ids_are_short_sortable_and_given_by_any_unique_beginning(
     assert ids == sorted(ids)
     assert all(len(id) == 14 and id.startswith("r-") for id in ids)
     assert journal.show(ids[2][:8]).id == journal.show(ids[2][2:8].upper()).id == journal.show(ids[2]).id == ids[2]
-    with pytest.raises(JournalError, match=rf"beginning of several readings \({ids[0]}, {ids[1]}\)"):
+    with pytest.raises(JournalError, match=rf"beginning of several ids \({ids[0]}, {ids[1]}\)"):
         journal.show(ids[0][:8])
     for unknown in ("r-zzz", "r-", "", "%", "\ud800", ids[0] + "0"):
         with pytest.raises(JournalError, match=r"has no reading .*: list the readings"):
             journal.show(unknown)
-    with pytest.raises(JournalError, match="has no reading"):
+    with pytest.raises(JournalError, match="does not contain the reading"):
         journal.append(ids[2][:8], turn(0))
 
 
@@ -691,12 +691,15 @@ def sqlite_file(path: Path, *statements: str) -> None:
         (lambda path: path.write_text("Dear diary, " * 1000), "is not a journal; move the file away or give another path"),
         (
             lambda path: sqlite_file(path, "CREATE TABLE songs (name)"),
-            "is another program's SQLite file and was not touched",
+            "is an SQLite file of another program and was not changed",
         ),
-        (lambda path: sqlite_file(path, "PRAGMA user_version=3"), "is another program's SQLite file and was not touched"),
+        (
+            lambda path: sqlite_file(path, "PRAGMA user_version=3"),
+            "is an SQLite file of another program and was not changed",
+        ),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={database.APPLICATION_ID}", "PRAGMA user_version=99"),
-            "was written by a newer memagent .schema 99, this one knows 2.; upgrade memagent",
+            "was written by a newer memagent .schema 99, this one supports 2.; upgrade memagent",
         ),
     ],
 )
@@ -813,7 +816,7 @@ def test_a_journal_of_the_first_schema_can_be_looked_at_and_its_readings_cannot_
         assert (last.id, last.kind, last.spans) == ("turn-2", "answer", ())
         assert len(list(journal.export("r-0old0reading"))) == 3
         for act in (journal.claim, journal.resumable):
-            with pytest.raises(JournalError, match=r"begun by an older memagent.*can still be shown and exported"):
+            with pytest.raises(JournalError, match=r"started by an older memagent.*show and export"):
                 act("r-0old0reading")
         journal.delete("r-0old0reading")
 
@@ -821,7 +824,7 @@ def test_a_journal_of_the_first_schema_can_be_looked_at_and_its_readings_cannot_
 def test_a_turn_is_stored_once(journal: Journal) -> None:
     id = journal.start(**START)
     journal.append(id, turn(0))
-    with pytest.raises(JournalError, match="has a turn 'chunk-1' already"):
+    with pytest.raises(JournalError, match="already has a turn 'chunk-1'"):
         journal.append(id, turn(1, id="chunk-1"))
     assert journal.show(id).turns == 1
 

@@ -1,4 +1,4 @@
-"""Text → score. The reward in training and the metric in evaluation are the same named functions.
+"""Scores answers. The reward in training and the metric in evaluation are the same named functions.
 
 Every scorer returns a number in [0, 1]: 1 for a right answer, 0 for an empty one. `mode` says what the accepted answers
 are: "any", alternatives of which one is enough; "all", parts that are all required. Where nothing else is said, a score is
@@ -47,7 +47,7 @@ def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
 
 
 def contains(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
-    """1 for each accepted answer whose words stand in the answer, whole and side by side ("no" is not in "unknown").
+    """1 for each accepted answer whose words occur in the answer, whole and next to each other ("no" is not in "unknown").
 
     Words are those of the normalised texts. An answer that lists everything it has read scores 1 here: read it beside
     `strict`.
@@ -70,7 +70,7 @@ def f1(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
 
 
 def all_required(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
-    """1 if `strict` finds everything that is required, else 0. As there, other items cost nothing."""
+    """1 if `strict` finds all required answers, otherwise 0. Extra items cost nothing, as in `strict`."""
     return float(strict(answer, accepted, mode) == 1)
 
 
@@ -85,7 +85,7 @@ def ruler(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
 
 
 def released(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
-    """The lenient metric of the released MemAgent evaluation, for comparison with published tables and nothing else.
+    """The lenient metric of the released MemAgent evaluation, only for comparison with published tables.
 
     `any`: 1 if the normalised answer is a substring of the first accepted one or the other way round; further alternatives
     are not looked at. `all`: as `ruler`. That metric is what the released code reports for questions; its needle tables use
@@ -113,7 +113,7 @@ SCORERS: MappingProxyType[str, Scorer] = MappingProxyType(
 
 
 def scores(answer: str, accepted: Sequence[str], mode: Mode = "any") -> dict[str, float]:
-    """What every scorer says of one answer."""
+    """The scores of one answer by all scorers."""
     return {name: scorer(answer, accepted, mode) for name, scorer in SCORERS.items()}
 
 
@@ -126,7 +126,7 @@ def _over(accepted: Sequence[str], mode: Mode, score: Callable[[str], float]) ->
 
 def _check_some(accepted: Sequence[str]) -> None:
     if not accepted:
-        raise ValueError("no accepted answer to compare with")
+        raise ValueError("there are no accepted answers")
 
 
 def _squad_form(text: str) -> str:

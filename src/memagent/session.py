@@ -1,4 +1,4 @@
-"""One document, one model, any number of questions: plans readings, runs them, keeps the journal, and resumes."""
+"""Plans, runs, records and resumes readings of one document with one model and any number of questions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memagent.settings import AUTO, Settings, make_plan
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """One reading under way: its plan, how far it is, and what it has cost. Handed to whoever watches.
+    """The progress of one reading: its plan, state and cost, for watchers.
 
     `earlier` is what the engine took, in seconds, before the reading was resumed. `closed` says that the journal has its
     answer already.
@@ -38,16 +38,16 @@ class Progress:
 
     @property
     def turns_left(self) -> int:
-        """Turns still to come, unless one is asked again or a chunk is split."""
+        """The remaining turns, unless a turn is repeated or a chunk is split."""
         return self.plan.reader.left(self.plan, self.state)
 
     @property
     def tokens_read(self) -> int:
-        """Document tokens that were dealt with."""
+        """The document tokens read so far."""
         return self.state.tokens_read
 
     def add(self, record: TurnRecord) -> None:
-        """Takes in a finished turn."""
+        """Adds a finished turn."""
         self.state = record.state
         said = {"text": record.completion.text, **_costs(record.completion)}
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
@@ -59,7 +59,7 @@ Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
 
 
 class Session:
-    """Reads `document` with an opened model under `settings`. With a journal, every turn is durable before the next.
+    """Reads `document` with an opened model under `settings`. With a journal, every turn is on disk before the next.
 
     `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again.
     """
@@ -84,12 +84,12 @@ class Session:
         self.choice: Choice | None = None
 
     def _choose(self, question: str) -> None:
-        """Replaces the reader `auto` by one that suits the document. All questions are read the same way."""
+        """Replaces the reader `auto` by a suitable reader. All questions use the same reader."""
         self.choice = choose(self.document, question, self.settings, self.opened)
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
 
     def plan(self, question: str) -> Plan:
-        """The plan for a question. The document is cut once for all questions. Raises ConfigError."""
+        """The plan for a question. The document is split once for all questions. Raises ConfigError."""
         if self.settings.reader == AUTO:
             self._choose(question)
         plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
@@ -97,12 +97,12 @@ class Session:
         return plan
 
     def start(self, questions: Sequence[str]) -> list[Progress]:
-        """Plans a reading for every question and enters them in the journal. Nothing is asked of the model yet."""
+        """Plans a reading for every question and adds them to the journal, without calling the model."""
         plans = [self.plan(question) for question in questions]
         return [Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan)) for plan in plans]
 
     def resume(self, id: str) -> Progress:
-        """Takes up a reading from the journal where it stands. One that is answered is returned as it ended.
+        """Resumes a reading from the journal. A finished reading is returned with its answer.
 
         Raises JournalError if document or settings are not those it was begun with, naming what differs, or if another
         process is at it.
@@ -121,7 +121,7 @@ class Session:
         return reading
 
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
-        """Runs readings to their end. One that fails yields a Reading with its `error`; the others go on.
+        """Runs readings to their end. A failed reading becomes a Reading with an `error`; the others continue.
 
         The watcher is called by one thread at a time, not always the same.
         """
@@ -132,7 +132,7 @@ class Session:
         return self._finish(readings, results, began)
 
     async def arun(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
-        """As `run`, without blocking the event loop."""
+        """Like `run`, without blocking the event loop."""
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
@@ -166,7 +166,7 @@ class Session:
         return observe
 
     def _close(self, reading: Progress, began: float) -> None:
-        """Enters an answer in the journal as soon as it is there, whatever becomes of the other readings."""
+        """Adds an answer to the journal immediately, independent of the other readings."""
         if self.journal is None or reading.id is None or reading.closed or not reading.state.answer:
             return
         self.journal.finish(reading.id, reading.state.answer, reading.earlier + time.monotonic() - began)
@@ -209,7 +209,7 @@ class Session:
 
 
 def restore(journal: Journal, id: str, plan: Plan) -> Progress:
-    """A reading as the journal has it: state, costs and origins of its memory, from its stored turns, streamed.
+    """A reading from the journal: its state, cost and provenance, from its stored turns.
 
     The state is the last one stored, and what the completions after it lead to. A reading that ended with an empty answer
     is asked for its answer again.
@@ -233,7 +233,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
 
 
 def describe(document: Document) -> dict[str, Any]:
-    """What identifies a document and says where it came from. JSON-ready."""
+    """The identity and origin of a document, for JSON."""
     return {
         "digest": document.digest,
         "characters": len(document),
@@ -243,7 +243,7 @@ def describe(document: Document) -> dict[str, Any]:
 
 
 def turn_entry(record: TurnRecord) -> TurnEntry:
-    """A finished turn as the journal keeps it."""
+    """The journal entry of a finished turn."""
     return TurnEntry(
         number=record.number,
         id=record.id,
@@ -267,7 +267,7 @@ def spans_of(entry: TurnEntry) -> tuple[Span, ...]:
 
 
 def _completion(values: Mapping[str, Any]) -> Completion:
-    """A completion as far as the journal keeps it: all that decides what becomes of it."""
+    """The parts of a completion in the journal: everything that determines its outcome."""
     return Completion(**{name: values[name] for name in ("text", "finish", "reasoning", *_COSTS)})
 
 

@@ -139,7 +139,7 @@ def test_what_is_not_a_model_is_named(tmp_path):
         open_model(str(tmp_path))
     folder = make_tiny_model(tmp_path / "broken")
     (folder / "model.safetensors").write_bytes(b"\x00" * 100)
-    with pytest.raises(ModelError, match="broken cannot be opened"):
+    with pytest.raises(ModelError, match=r"cannot open the model in .*broken"):
         open_model(str(folder))
 
 

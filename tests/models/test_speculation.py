@@ -452,7 +452,7 @@ def test_keys_that_are_gone_are_told_the_new_ones(tmp_path: Any, old: str) -> No
 def test_an_unknown_family_is_refused_with_those_there_are(tmp_path: Any) -> None:
     folder = make_tiny_model(tmp_path / "model")
     (folder / "memagent.toml").write_text('family = "guess"')
-    with pytest.raises(ConfigError, match="no family of models 'guess': use one of embedded"):
+    with pytest.raises(ConfigError, match="unknown model family 'guess': use one of embedded"):
         open_model(str(folder))
 
 

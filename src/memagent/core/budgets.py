@@ -1,4 +1,4 @@
-"""How a window is shared out, and the check that a reading fits it before the first call."""
+"""Divides the window into budgets, and checks before the first call that a reading fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memagent.core.prompts import Profile
 from memagent.core.types import Tokenizer
 from memagent.errors import ConfigError
 
-# Tokens that joining fields to a template may add over counting them apart.
+# Tokens that joining fields to a template may add to separate counts.
 JOIN_SLACK = 8
 PAPER_WINDOW = 8192
 
@@ -37,12 +37,12 @@ class Budgets:
 
     @property
     def update_tokens(self) -> int:
-        """Most tokens a memory update may generate."""
+        """The maximum number of tokens of a memory update."""
         return self.memory + self.reasoning
 
     @property
     def answer_tokens(self) -> int:
-        """Most tokens the answer may generate."""
+        """The maximum number of tokens of the answer."""
         return self.answer + self.reasoning
 
 
@@ -59,7 +59,7 @@ def template_tokens(
 
 
 def budgets_for(window: int | None, template: int) -> Budgets:
-    """Budgets for a window of that many tokens: the paper's where they fit, else the same proportions, scaled down.
+    """Budgets for a window of `window` tokens: the paper's if they fit, otherwise scaled down in proportion.
 
     A window that is not known (None) is taken to be the paper's 8192. A larger window is not used up: the paper's
     proportions were what the method was trained with. Raises ConfigError for a window too small to read in.
@@ -73,12 +73,12 @@ def budgets_for(window: int | None, template: int) -> Budgets:
     part = room // 8
     budgets_fit = room - 3 * part >= MIN_CHUNK_TOKENS and part >= 8
     if not budgets_fit:
-        raise ConfigError(f"a window of {window} tokens is too small to read in: the wording alone takes {template}")
+        raise ConfigError(f"a window of {window} tokens is too small: the prompt wording alone takes {template}")
     return Budgets(question=part, memory=part, answer=part, chunk=min(5000, room - 3 * part))
 
 
 def check_budgets(budgets: Budgets, template: int, window: int | None) -> None:
-    """Raises ConfigError, with the sum and what to lower, if the longest turn would not fit the window."""
+    """Raises ConfigError if the longest turn does not fit the window, with the sum and the budget to lower."""
     if window is None:
         return
     update = template + budgets.question + budgets.memory + budgets.chunk + budgets.update_tokens
@@ -102,5 +102,5 @@ def check_budgets(budgets: Budgets, template: int, window: int | None) -> None:
 
 
 def with_overrides(budgets: Budgets, **overrides: int | None) -> Budgets:
-    """The budgets with every given (not None) value replaced."""
+    """The budgets, replaced by the values that are not None."""
     return replace(budgets, **{name: value for name, value in overrides.items() if value is not None})

@@ -1,4 +1,4 @@
-"""A document and a tokenizer → chunks: spans of the source text.
+"""Splits a document into chunks, which are spans of the source text.
 
 Laws (tested as properties): the chunks joined are the document, exactly; every chunk, tokenized on its own, holds at most
 `limit` tokens; no chunk is empty. A cut prefers a place where a reader would pause (paragraph, sentence, line, word), as
@@ -24,9 +24,9 @@ from memagent.errors import ConfigError
 
 MIN_CHUNK_TOKENS = 16
 _BLOCK_CHARS = 1 << 16
-# A cut may fall back by this share of the chunk to reach a natural border.
+# A cut may move back by this share of the chunk to reach a boundary.
 _TAIL_SHARE = 8
-# Where a reader would pause, best first; each pattern ends just before the place to cut.
+# Boundaries, best first; each pattern ends just before the place to cut.
 _BORDERS = (
     re.compile(r"\n[ \t]*\r?\n\s*"),
     re.compile(r"[.!?…。！？][\"'”’»)\]]*(?:\s+|(?<=[。！？]))"),
@@ -37,7 +37,7 @@ _BORDERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Characters [start, end) of a document, holding `tokens` tokens when tokenized on their own."""
+    """Characters [start, end) of a document, with `tokens` tokens when tokenized separately."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Chunk:
 
 
 class Chunks(Sequence[Chunk]):
-    """All chunks of a document, in order, in twelve bytes each: a plan over gigabytes stays small."""
+    """All chunks of a document in order, in twelve bytes each, so that a plan over gigabytes stays small."""
 
     def __init__(self, chunks: Iterable[Chunk] = ()) -> None:
         self._ends, self._tokens = array("Q"), array("I")
@@ -81,7 +81,7 @@ class Chunks(Sequence[Chunk]):
         return hash(self.digest())
 
     def digest(self) -> str:
-        """SHA-256 of where the chunks end."""
+        """The SHA-256 of the ends of the chunks."""
         return hashlib.sha256(self._ends.tobytes()).hexdigest()
 
 
@@ -100,19 +100,19 @@ def chunk(text: Text, tokenizer: Tokenizer, limit: int) -> Iterator[Chunk]:
         for end, tokens in _cuts(block, tokenizer, limit, last):
             yield Chunk(start=position + consumed, end=position + end, tokens=tokens)
             consumed = end
-        if not consumed:  # the whole block is less than one chunk: very long tokens
+        if not consumed:  # very long tokens: the whole block is less than one chunk
             block_chars *= 2
         position += consumed
 
 
 def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool) -> Iterator[tuple[int, int]]:
-    """Yields (end, tokens) for every chunk that certainly ends within `block`; all of it if it is the last block."""
+    """Yields (end, tokens) for every chunk that certainly ends within `block`, or for all of the last block."""
     ends = tokenizer.ends(block)
     start = first = 0  # character and token where the current chunk begins
     while start < len(block):
         if len(ends) - first <= limit:
             if not last:
-                return  # the rest may be continued by the next block
+                return  # the next block may continue the rest
             cut = len(block)
         else:
             cut = _natural_cut(block, start, ends[first + limit - 1 - limit // _TAIL_SHARE], ends[first + limit - 1])
@@ -123,7 +123,7 @@ def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool) -> Iterator[
 
 
 def _natural_cut(block: str, start: int, low: int, high: int) -> int:
-    """The best place to cut in (low, high]: the last border of the best kind there, else `high` on a whole character."""
+    """The best place to cut in (low, high]: the last boundary of the best kind, or `high` at a whole character."""
     tail = block[low:high]
     for border in _BORDERS:
         found = [match.end() for match in border.finditer(tail)]
@@ -133,7 +133,7 @@ def _natural_cut(block: str, start: int, low: int, high: int) -> int:
 
 
 def _fit(block: str, start: int, cut: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
-    """Moves `cut` back until block[start:cut], tokenized on its own, holds at most `limit` tokens."""
+    """Moves `cut` back until block[start:cut], tokenized separately, has at most `limit` tokens."""
     while (tokens := tokenizer.count(block[start:cut])) > limit:
         ends = tokenizer.ends(block[start:cut])
         cut = _whole_character(block, start, min(start + ends[limit - 1], cut - 1))
@@ -143,7 +143,7 @@ def _fit(block: str, start: int, cut: int, tokenizer: Tokenizer, limit: int) -> 
 
 
 def _whole_character(block: str, start: int, cut: int) -> int:
-    """Moves `cut` back so that no combining sequence, joined emoji or CR-LF pair is split, if that leaves anything."""
+    """Moves `cut` back so that no combining sequence, joined emoji or CR-LF pair is split, if that leaves any text."""
     place = cut
     while start < place < len(block) and _continues(block[place - 1], block[place]):
         place -= 1
@@ -168,7 +168,7 @@ def _token_at(ends: Sequence[int], position: int, first: int) -> int:
 
 
 def split(text: Text, span: Span) -> tuple[Span, Span] | None:
-    """Halves a span at the border nearest its middle; None if it is a single character. Joined, they are the span."""
+    """Halves a span at the boundary nearest its middle; None for a single character. The halves join to the span."""
     if len(span) < 2:
         return None
     content = text.read(span.start, span.end)

@@ -30,18 +30,18 @@ Rules: TypeAlias = Literal["careful", "paper"]
 Outcome: TypeAlias = Literal[
     "start",  # no turn yet
     "kept",  # the reply was written to the memory
-    "fitted",  # the reply was too long; what fits was written to the memory
-    "full",  # the reply was added to the memory, whose oldest lines had to go
-    "unchanged",  # the reply said that nothing changes; the memory stays
-    "skipped",  # the reply was the fixed short form for that; the memory stays
+    "fitted",  # the reply was too long; the part that fits was written to the memory
+    "full",  # the reply was added to the memory, and its oldest lines were dropped
+    "unchanged",  # the reply said that nothing changed; the memory stays
+    "skipped",  # the reply was the fixed form for "no change"; the memory stays
     "enough",  # the reply said that the memory is enough; the answer is next
     "noted",  # the reply is a note, to be merged into the memory
     "searched",  # the reply is a query; what matches it is read next
     "malformed",  # the model's MemoryCheck did not accept the reply; the memory stays
     "empty",  # the reply was empty
-    "retry_long",  # too long; the turn is asked again
-    "retry_empty",  # empty; the turn is asked again
-    "split",  # the prompt did not fit the window; what it showed was halved
+    "retry_long",  # too long; the turn is repeated
+    "retry_empty",  # empty; the turn is repeated
+    "split",  # the prompt did not fit the window; its text was halved
     "answered",  # the reply is the answer
 ]
 
@@ -50,8 +50,8 @@ _THINK_CLOSE = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNOREC
 _BOXED = re.compile(r"\\boxed\s*\{")
 _SENTENCE = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)|\n")
 
-# A reply in none but these words, one of the negative and one of the topical among them, says that nothing changed. Where
-# it says what the text does not mention, the words of the question are allowed as well.
+# A reply says that nothing changed if all its words are in these lists, and at least one is negative and one topical. If it
+# says what the text does not mention, it may also contain words of the question.
 _NEGATIVE = frozenset("no not nothing unchanged same keep keeping kept none retain retained maintained irrelevant".split())
 _TOPICAL = frozenset("change changes changed unchanged update updates updated memory nothing irrelevant".split())
 _MENTION = frozenset(
@@ -92,7 +92,7 @@ def reply_text(completion: Completion, shown: str, reasons: bool) -> tuple[str, 
 
 
 def says_no_change(reply: str, question: str = "") -> bool:
-    """True if the reply says that nothing changed, and nothing else (English)."""
+    """Whether the reply only says that nothing changed (English)."""
     if reply.strip(" .()*_\"'").lower() in _BARE:
         return True
     words = _words(reply)
@@ -109,7 +109,7 @@ def _words(text: str) -> set[str]:
 
 
 def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Tokenizer) -> bool:
-    """True if the reply was cut at the length limit or holds more than `budget` tokens.
+    """Whether the reply was cut at the length limit or has more than `budget` tokens.
 
     Where the tokenizer only estimates, the server's own count decides, unless reasoning is part of it.
     """
@@ -150,7 +150,7 @@ def boxed(reply: str) -> str | None:
 
 
 class MemoryCheck(Protocol):
-    """What the replies of one particular model are held to, besides the rules for every model. Pure.
+    """Rules for the replies of one model, in addition to the general rules. Pure.
 
     `name` enters the plan's digest: two checks that decide differently have different names.
     """
@@ -159,17 +159,17 @@ class MemoryCheck(Protocol):
     def name(self) -> str: ...
 
     def shorten(self, reply: str, memory: str) -> tuple[str, bool]:
-        """A reply that is too long, without what this model is known to add to one; True: it need not be asked again."""
+        """A reply that is too long, without known additions of this model; True if the turn need not be repeated."""
         ...
 
     def accepts(self, reply: str) -> bool:
-        """Whether the reply is a memory; if not, the memory before it stays."""
+        """Whether the reply is a valid memory. If not, the previous memory stays."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a memory update came to. `text` is what is to be written; None: the memory stays, or the turn is asked again."""
+    """The result of a memory update. `text` is the new memory; None: the memory stays, or the turn is repeated."""
 
     outcome: Outcome
     text: str | None = None
@@ -180,7 +180,7 @@ class Judgement:
 
 
 def judge_answer(reply: str, *, answer_format: AnswerFormat, rules: Rules, retried: bool) -> tuple[Outcome, str | None]:
-    """What the reply to the last turn came to, and the answer; None: the turn is asked again."""
+    """The outcome of the last turn, and the answer; None: the turn is repeated."""
     if answer_format == "boxed":
         content = boxed(reply)
         reply = reply if content is None else content
@@ -190,7 +190,7 @@ def judge_answer(reply: str, *, answer_format: AnswerFormat, rules: Rules, retri
 
 
 def says(reply: str, form: str) -> bool:
-    """Whether a reply is a fixed form such as "nothing new", whatever its case and the punctuation around it."""
+    """Whether a reply is a fixed form such as "nothing new", ignoring case and surrounding punctuation."""
     return bool(form) and reply.strip(_AROUND).casefold() == form.strip(_AROUND).casefold()
 
 
@@ -206,7 +206,7 @@ def judge(
     check: MemoryCheck | None,
     retried: bool,
 ) -> Judgement:
-    """Decides on the reply to a memory update. `retried`: it is the second reply; the turn is not asked again."""
+    """Judges the reply to a memory update. `retried`: this is the second reply, so the turn is not repeated."""
     careful = rules == "careful"
     again = careful and not retried
     if not reply:

@@ -1,4 +1,4 @@
-"""Prompt profiles: the words around question, memory and chunk. Named, versioned, plain data.
+"""Prompt profiles: the prompt templates of a reading, as named, versioned, plain data.
 
 A template is a Python format string restricted to bare field names; a literal brace is doubled. Fields are filled in one
 pass, so braces inside a question, a memory or a document are text and never a field.
@@ -18,7 +18,7 @@ Template: TypeAlias = Literal[
     "update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "judge", "recall", "retry"
 ]
 
-_FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: fields it must have, fields it may have
+_FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: required fields, optional fields
     "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
     "answer": (frozenset({"question", "memory"}), frozenset()),
     "direct": (frozenset({"question", "document"}), frozenset()),
@@ -36,7 +36,7 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How a reading is worded.
+    """The wording of a reading.
 
     update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
     answer        shown at the end: {question} {memory}
@@ -117,12 +117,12 @@ class Profile:
 
 
 def profile_from_mapping(values: Mapping[str, object], source: str) -> Profile:
-    """Builds a profile from parsed TOML or JSON. Raises ConfigError that names `source` and the key at fault."""
+    """Builds a profile from parsed TOML or JSON. Raises ConfigError that names `source` and the invalid key."""
     known = {field.name: field for field in fields(Profile)}
     if "memory_line" in values:
         raise ConfigError(
             f"{source}: 'memory_line' is no longer part of a profile: the form of a memory belongs to a model,"
-            " which says so in the memagent.toml of its folder (family = …), or hands in a MemoryCheck"
+            " which sets `family` in the memagent.toml of its folder, or passes a MemoryCheck"
         )
     if unknown := sorted(set(values) - set(known)):
         raise ConfigError(f"{source}: unknown key {unknown[0]!r}; a profile has {', '.join(sorted(known))}")

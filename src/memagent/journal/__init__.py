@@ -1,4 +1,4 @@
-"""The journal: every reading, turn by turn, on disk before the next turn is asked for.
+"""The journal: every turn of a reading is on disk before the next one starts.
 
 One SQLite file holds any number of readings. A reading is one document × one question; its turns are numbered from 0
 without a gap, and each turn carries the protocol state after it, so a reading stopped anywhere goes on from its last turn.

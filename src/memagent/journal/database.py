@@ -1,4 +1,4 @@
-"""The SQLite file: making, recognising and migrating it, and saying in words what SQLite complains about."""
+"""The SQLite file: creates, recognises and migrates it, and explains errors of SQLite."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from memagent.errors import JournalError
 
-APPLICATION_ID = 0x4D454D41  # "MEMA": how a journal is told from any other SQLite file
+APPLICATION_ID = 0x4D454D41  # "MEMA": distinguishes a journal from other SQLite files
 
 # Entry n brings a file from schema n to schema n + 1. Entries are never changed once released, only added.
 #
-# The number of turns and the time of the last sign of life are not kept in `readings`: both follow from the last turn, and
-# so an append inserts one row and rewrites nothing, however long question and settings are.
+# `readings` does not store the number of turns or the time of the last one: both follow from the last turn. An append
+# therefore inserts one row and rewrites nothing, however long question and settings are.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE readings (
@@ -50,7 +50,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (reading, number)
         )""",
     ),
-    # Turns have an id and any number of spans, and not each has a state. Readings from before keep theirs to be looked at.
+    # Turns have an id and any number of spans, and some have a state. Older readings keep their turns for display.
     (
         "ALTER TABLE readings ADD COLUMN protocol INTEGER NOT NULL DEFAULT 1",
         """CREATE TABLE turns_by_id (
@@ -77,7 +77,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-# fullfsync matters on macOS alone, where a plain fsync does not reach the disk.
+# fullfsync is needed only on macOS, where a plain fsync does not reach the disk.
 _PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON", "secure_delete=ON", "foreign_keys=ON")
 
 _LOCAL = "put the journal on a local disk (set MEMAGENT_HOME)"
@@ -96,7 +96,7 @@ _EXPLAINED = {
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns SQLite's and the system's errors into a JournalError that names the file and the way out."""
+    """Turns errors of SQLite and the system into a JournalError that names the file and a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -112,7 +112,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
-    """An open, current journal file, made if there is none: folders 0700, file 0600. Waits `wait` seconds for locks.
+    """An open journal file of the current schema, created if missing: folders 0700, file 0600. Waits `wait` s for locks.
 
     Raises JournalError, leaving the file as it was, where it is something else, damaged or from a newer memagent.
     """
@@ -122,7 +122,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
         with contextlib.ExitStack() as undo:
             undo.callback(db.close)
             db.row_factory = sqlite3.Row
-            _version(db, path)  # before anything that writes: a foreign file stays untouched
+            _version(db, path)  # before any write, so that another program's file stays untouched
             _use_wal(db, path, wait)
             for pragma in _PRAGMAS:
                 db.execute(f"PRAGMA {pragma}")
@@ -133,13 +133,13 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """All or nothing. IMMEDIATE takes the write lock first, so what is checked inside still holds when it is written."""
+    """A transaction. IMMEDIATE takes the write lock first, so checks inside remain valid for its writes."""
     try:
         db.execute(f"BEGIN {kind}")
         yield
         db.execute("COMMIT")
     finally:
-        if db.in_transaction:  # SQLite has already rolled back after some errors, a full disk among them
+        if db.in_transaction:  # SQLite has already rolled back after some errors, such as a full disk
             db.execute("ROLLBACK")
 
 
@@ -152,17 +152,17 @@ def _create(path: Path) -> None:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    """The schema version of the file, 0 for an empty one. To be called in a transaction or before any."""
+    """The schema version of the file, 0 for an empty one. Call it in a transaction or before any."""
     with contextlib.nullcontext() if db.in_transaction else transaction(db, "DEFERRED"):
         application, version, tables = (
             db.execute(query).fetchone()[0]
             for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
         )
     if application != APPLICATION_ID and (application or version or tables):
-        raise JournalError(f"journal {path} is another program's SQLite file and was not touched; give another path")
+        raise JournalError(f"journal {path} is an SQLite file of another program and was not changed; choose another path")
     if version > len(MIGRATIONS):
         raise JournalError(
-            f"journal {path} was written by a newer memagent (schema {version}, this one knows {len(MIGRATIONS)}); "
+            f"journal {path} was written by a newer memagent (schema {version}, this one supports {len(MIGRATIONS)}); "
             "upgrade memagent, or set MEMAGENT_HOME to another folder"
         )
     return int(version)

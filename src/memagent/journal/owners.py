@@ -1,4 +1,4 @@
-"""Who holds a reading, and whether that process still lives."""
+"""Owners of readings, and whether their processes still run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 STALE_SECONDS = 900.0
-"""Silence after which an owner that cannot be looked at (another machine, no /proc) counts as dead."""
+"""Seconds without a turn after which an owner that cannot be checked (another machine, no /proc) counts as dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """One open journal in one process. `started` tells a process from a later one with the same number ("": unknown)."""
+    """One open journal in one process. `started` distinguishes processes with the same number ("": unknown)."""
 
     host: str
     pid: int
@@ -37,10 +37,10 @@ class Owner:
         """The owner as text; equal owners give equal text."""
         return json.dumps(asdict(self))
 
-    def alive(self, silent: float) -> bool:
-        """Whether the process still runs, as far as can be told from here; it was last heard `silent` seconds ago."""
+    def alive(self, idle: float) -> bool:
+        """Whether the process seems to run. Its last turn was `idle` seconds ago."""
         if self.host != _host() or os.name != "posix":  # os.kill(pid, 0) would interrupt the process on Windows
-            return silent <= STALE_SECONDS
+            return idle <= STALE_SECONDS
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -48,14 +48,14 @@ class Owner:
         except PermissionError:
             pass  # another user's process: it exists
         started = _started(self.pid)
-        return started == self.started if started and self.started else silent <= STALE_SECONDS
+        return started == self.started if started and self.started else idle <= STALE_SECONDS
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host.partition(' ')[0]}"
 
 
 def _host() -> str:
-    """The machine, and the process-number space on it: containers may share a host name but not their numbers."""
+    """The machine and its process-number space: containers may share a host name but not process numbers."""
     try:
         return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -63,10 +63,10 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """Boot and clock tick at which process `pid` started; "gone" for one that only waits to be reaped; "" unknown."""
+    """Boot and clock tick at which process `pid` started; "gone" for a zombie; "" if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # The name, field 2, is in parentheses and may hold anything; the fields after it are state (3) … start (22).
+        # The name, field 2, is in parentheses and may contain anything; state (3) … start (22) follow.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "gone" if fields[0] in "ZX" else f"{boot} {fields[19]}"
     except (OSError, IndexError):

@@ -11,16 +11,16 @@ from memagent.errors import JournalError
 from memagent.journal.values import JSON
 
 # Compared with the name in lower case without punctuation, so apiKey, API-KEY and api_key are one name. `tokens` (a count)
-# is no secret, `token` is; `api_key_env` names an environment variable and may stay.
+# is not a secret, but `token` is. `api_key_env` names an environment variable and is allowed.
 _ANYWHERE = re.compile("apikey|accesskey|privatekey|secret|passw|passphrase|credential|authorization|bearer|cookie")
 _AT_END = re.compile("(token|auth|pwd)$")
 _IN_QUERY = re.compile("(key|sig|signature|code)$")
-_SENTENCE = ".,:;!?)]}>'\""  # around a URL in an error message, not in it
+_SENTENCE = ".,:;!?)]}>'\""  # punctuation around a URL in an error message
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def redact(values: Mapping[str, JSON], what: str) -> dict[str, Any]:
-    """A plain JSON copy of `values`, with credentials taken out of the URLs in it.
+    """A plain JSON copy of `values`, without credentials in URLs.
 
     Raises JournalError for a name that stands for a secret, at any depth, and for what is not JSON. `what` leads the names
     in messages.
@@ -31,15 +31,13 @@ def redact(values: Mapping[str, JSON], what: str) -> dict[str, Any]:
         if not isinstance(name, str):
             raise JournalError(f"{what} has the key {name!r}: JSON keys are strings")
         if _is_secret(name):
-            raise JournalError(
-                f"{where} looks like a secret and was not written: leave it out; keys are given again on resume"
-            )
+            raise JournalError(f"{where} looks like a secret and was not written: omit it, and pass keys again on resume")
         copy[name] = _redact_value(value, where)
     return copy
 
 
 def strip_urls(text: str) -> str:
-    """`text` with user:password@ and key-like parameters taken out of every URL in it."""
+    """`text` with user:password@ and key-like parameters removed from every URL."""
     return _URL.sub(lambda match: _strip_url(match[0]), text)
 
 
@@ -52,7 +50,7 @@ def _redact_value(value: JSON, where: str) -> Any:
         return redact(value, where)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_redact_value(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    raise JournalError(f"{where} is a {type(value).__name__}, which JSON cannot hold: give its text or a number")
+    raise JournalError(f"{where} is a {type(value).__name__}, which JSON cannot represent: use text or a number")
 
 
 def _is_secret(name: str, extra: re.Pattern[str] | None = None) -> bool:
@@ -67,7 +65,7 @@ def _strip_url(found: str) -> str:
     tail = found[len(url) :]
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a password with a slash in it shows as a port that is no number
+        _ = parts.port  # a password with a slash looks like an invalid port
     except ValueError:
         return url.partition("://")[0] + "://(withheld)" + tail
     clean = parts._replace(
@@ -75,7 +73,7 @@ def _strip_url(found: str) -> str:
         query=_strip_parameters(parts.query),
         fragment=_strip_parameters(parts.fragment),
     )
-    return found if clean == parts else urlunsplit(clean) + tail  # joining is not exact: touch only what must be
+    return found if clean == parts else urlunsplit(clean) + tail  # rejoining is not exact, so unchanged URLs are kept
 
 
 def _strip_parameters(query: str) -> str:

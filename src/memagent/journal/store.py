@@ -1,4 +1,4 @@
-"""The journal as its users see it."""
+"""The interface of the journal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from memagent.journal.values import (
 )
 
 EXPORT_VERSION = 2
-PROTOCOL = 2  # of the turns that this version writes and can go on from
+PROTOCOL = 2  # the version of turns that this memagent writes and can resume
 _PAGE = 64  # turns fetched at a time: a long reading streams, and no read lock is held between pages
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts like the number, no i, l, o, u
 _TURN_COLUMNS = tuple(item.name for item in fields(TurnEntry))
@@ -69,7 +69,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, wait: float = 30.0) -> Journal:
-        """Opens the journal at `path` (None: `default_path()`), making it if there is none: folders 0700, file 0600.
+        """Opens the journal at `path` (None: `default_path()`), and creates it if missing: folders 0700, file 0600.
 
         `wait` is how long, in seconds, a locked file is waited for. Raises JournalError where the file cannot be written,
         is damaged, belongs to another program or to a newer memagent.
@@ -78,12 +78,12 @@ class Journal:
         return cls(path, connect(path, wait))
 
     def close(self) -> None:
-        """Gives up the readings held here, which makes them resumable at once, and closes the file."""
+        """Releases the readings held here, so that they can be resumed at once, and closes the file."""
         if os.getpid() != self._owner.pid:
-            return  # after a fork the file is the parent's to close
+            return  # after a fork, the parent closes the file
         with self._lock:
             if self._has_held:
-                # A file that cannot be written any more is closed all the same; when the process ends, others see it.
+                # If the file can no longer be written, it is closed anyway. Others notice when the process ends.
                 with contextlib.suppress(JournalError), self._write() as db:
                     db.execute("UPDATE readings SET owner = NULL WHERE owner = ?", [self._me])
             self._db.close()
@@ -130,7 +130,7 @@ class Journal:
         return id
 
     def append(self, id: str, entry: TurnEntry) -> None:
-        """Records a finished turn; it is on disk when this returns. See `append_many`."""
+        """Records a finished turn and flushes it to disk. See `append_many`."""
         self.append_many([(id, entry)])
 
     def append_many(self, entries: Iterable[tuple[str, TurnEntry]]) -> None:
@@ -139,7 +139,7 @@ class Journal:
         Raises JournalError where a reading is not held by this journal (any more), or a turn is not its reading's next or
         is there already.
         """
-        # Encoded first: what cannot be written is refused before the file is locked.
+        # Encode first, so that invalid values are refused before the file is locked.
         rows = [(id, entry, _turn_row(entry)) for id, entry in entries]
         if not rows:
             return
@@ -151,15 +151,15 @@ class Journal:
                 db.execute(_INSERT_TURN, [key, now, *row])
 
     def finish(self, id: str, answer: str, seconds: float) -> None:
-        """Records the answer of a reading held here, and how long it took in seconds. The reading is then closed."""
+        """Records the answer of a reading held here and its seconds, and closes the reading."""
         self._end(id, "answered", answer=answer, seconds=seconds)
 
     def fail(self, id: str, reason: str) -> None:
-        """Records why a reading held here was given up. It keeps its turns and can be claimed again."""
+        """Records the failure of a reading held here. It keeps its turns and can be claimed again."""
         self._end(id, "failed", reason=strip_urls(reason))
 
     def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
-        """Takes a reading over, to go on with it, and returns its record.
+        """Takes over a reading to resume it, and returns its record.
 
         Raises JournalError if it is answered already, or if another live owner holds it. `force` takes it all the same;
         the owner before is then refused at its next append, so that even this cannot mix two writers' turns.
@@ -169,12 +169,12 @@ class Journal:
             row = self._row(id)
             _check_protocol(row)
             if row["status"] == "answered":
-                raise JournalError(f"reading {row['id']} is answered already: show it, or start a new one")
+                raise JournalError(f"reading {row['id']} is already answered: show it, or start a new one")
             owner = self._live_owner(row)
             if owner and owner != self._owner and not force:
                 raise JournalError(
-                    f"reading {row['id']} is being read by {owner}, last heard {time.time() - row['updated']:.0f} s ago:"
-                    " wait for it, stop it, or take the reading over by force"
+                    f"reading {row['id']} is in use by {owner}, active {time.time() - row['updated']:.0f} s ago:"
+                    " wait for it, stop it, or force the takeover"
                 )
             db.execute(
                 "UPDATE readings SET status = 'running', reason = NULL, owner = ?, touched = ? WHERE key = ?",
@@ -192,7 +192,7 @@ class Journal:
             row = self._row(id)
             owner = self._live_owner(row)
             if owner and owner != self._owner:
-                raise JournalError(f"reading {row['id']} is being read by {owner}: stop it before deleting the reading")
+                raise JournalError(f"reading {row['id']} is in use by {owner}: stop it before you delete the reading")
             db.execute("DELETE FROM readings WHERE key = ?", [row["key"]])
         with self._use() as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -200,19 +200,19 @@ class Journal:
     # Looking
 
     def show(self, id: str) -> ReadingRecord:
-        """All about a reading except its turns."""
+        """A reading without its turns."""
         with self._use():
             return self._record(self._row(id))
 
     def resumable(self, id: str) -> ReadingRecord:
-        """As `show`. Raises JournalError for a reading of an older memagent, which can be looked at but not resumed."""
+        """As `show`. Raises JournalError for a reading of an older memagent, which can be shown but not resumed."""
         with self._use():
             row = self._row(id)
             _check_protocol(row)
             return self._record(row)
 
     def check(self, id: str, *, settings: Mapping[str, JSON], document: Mapping[str, JSON], plan_digest: str) -> None:
-        """Makes sure that a reading can go on under these settings and over this document.
+        """Checks that a reading can be resumed with these settings and this document.
 
         Raises JournalError naming each property that differs, as old value → new value.
         """
@@ -226,23 +226,23 @@ class Journal:
         ]
         if changes:
             raise JournalError(
-                f"reading {record.id} was begun otherwise: {'; '.join(changes)}."
-                " Resume it with the old values, or start a new reading"
+                f"reading {record.id} has other settings: {'; '.join(changes)}."
+                " Resume it with the same settings, or start a new reading"
             )
         if plan_digest != record.plan_digest:
             raise JournalError(
-                f"reading {record.id} was planned otherwise ({record.plan_digest[:12]} → {plan_digest[:12]}) though its"
+                f"reading {record.id} has another plan ({record.plan_digest[:12]} → {plan_digest[:12]}) although its"
                 " settings and document are the same: resume it with the memagent that began it, or start a new reading"
             )
 
     def turns(self, id: str, start: int = 0) -> Iterator[TurnEntry]:
-        """The turns there are now, from number `start` on, streamed: memory use does not grow with the reading."""
+        """The current turns from number `start` on, streamed, so that memory use does not grow with the reading."""
         with self._use():
             row = self._row(id)
         return self._stream(row, start)
 
     def export(self, id: str) -> Iterator[str]:
-        """A reading as JSON lines without line ends: a header with all about it, then one line for each turn."""
+        """A reading as JSON lines without line ends: a header, then one line for each turn."""
         with self._use():
             row = self._row(id)
             record = self._record(row)
@@ -292,9 +292,9 @@ class Journal:
         """The key of a running reading that this journal holds; inside a transaction, so that it stays so."""
         row = db.execute("SELECT key, status, owner FROM readings WHERE id = ?", [pack(id)]).fetchone()
         if row is None:
-            raise JournalError(f"journal {self.path} has no reading {id} (any more): start it anew")
+            raise JournalError(f"journal {self.path} does not contain the reading {id}, or no longer: start it again")
         if row["status"] != "running":
-            raise JournalError(f"reading {id} is {row['status']} already and takes no more turns")
+            raise JournalError(f"reading {id} is already {row['status']} and accepts no more turns")
         if row["owner"] != self._me:
             holder = f"was taken over by {Owner.loads(row['owner'])}" if row["owner"] else "is not held by anyone"
             raise JournalError(f"reading {id} {holder}: claim it before writing to it")
@@ -306,11 +306,11 @@ class Journal:
         expected = 0 if last is None else last + 1
         if entry.number != expected:
             raise JournalError(
-                f"reading {id} has {expected} turns, so turn {expected} comes next, not {entry.number}:"
+                f"reading {id} has {expected} turns, so the next is turn {expected}, not {entry.number}:"
                 " resume it from its last turn"
             )
         if db.execute("SELECT 1 FROM turns WHERE reading = ? AND id = ?", [key, entry.id]).fetchone():
-            raise JournalError(f"reading {id} has a turn {entry.id!r} already: resume it from its last turn")
+            raise JournalError(f"reading {id} already has a turn {entry.id!r}: resume it from its last turn")
 
     def _row(self, given: str) -> sqlite3.Row:
         """The one reading whose id begins with `given`."""
@@ -323,7 +323,7 @@ class Journal:
             raise JournalError(f"journal {self.path} has no reading {given!r}: list the readings to see their ids")
         if len(rows) > 1:
             ids = ", ".join(row["id"] for row in rows[:5]) + (", …" if len(rows) > 5 else "")
-            raise JournalError(f"{given!r} is the beginning of several readings ({ids}): give more of the id")
+            raise JournalError(f"{given!r} is the beginning of several ids ({ids}): use a longer part of the id")
         return cast(sqlite3.Row, rows[0])
 
     def _live_owner(self, row: sqlite3.Row) -> Owner | None:
@@ -357,7 +357,7 @@ class Journal:
                 ).fetchall()
                 entries = [_turn_entry(row) for row in rows]
             if len(rows) != last - first:
-                raise JournalError(f"reading {reading['id']} lost turns while it was read: was it deleted meanwhile?")
+                raise JournalError(f"turns of the reading {reading['id']} disappeared during the query: was it deleted?")
             yield from entries
 
 
@@ -395,8 +395,8 @@ def _turn_entry(row: sqlite3.Row) -> TurnEntry:
 def _check_protocol(row: sqlite3.Row) -> None:
     if row["protocol"] != PROTOCOL:
         raise JournalError(
-            f"reading {row['id']} was begun by an older memagent, and this one cannot go on from its turns: they can still"
-            " be shown and exported; start a new reading, or resume it with the memagent that began it"
+            f"reading {row['id']} was started by an older memagent, and this one cannot resume it. You can show and export"
+            " it; start a new reading, or resume it with the memagent that started it"
         )
 
 

@@ -1,4 +1,4 @@
-"""What goes into the journal and comes out of it, and how it is written down."""
+"""The values in the journal, and their encoding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TurnEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRecord:
-    """All about one reading except its turns, which `Journal.turns` streams.
+    """One reading without its turns, which `Journal.turns` streams.
 
     `status` is `interrupted` where the reading is unfinished and no live process holds it: it can be resumed.
     `created` and `updated` are seconds since 1970; `seconds` is how long the reading took, as its driver measured it.
@@ -62,7 +62,7 @@ class ReadingRecord:
 
 
 def pack(text: str) -> str | bytes:
-    """Text as SQLite can hold it: a BLOB where it has lone surrogates, which no UTF-8 TEXT may contain."""
+    """Text for SQLite: a BLOB if it has unpaired surrogates, which UTF-8 TEXT cannot contain."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -71,34 +71,34 @@ def pack(text: str) -> str | bytes:
 
 
 def unpack(stored: str | bytes) -> str:
-    """The text that `pack` was given, exactly."""
+    """The inverse of `pack`."""
     return stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
 
 
 def dump(value: JSON, what: str) -> str:
-    """Compact JSON. Raises JournalError naming `what` for anything JSON cannot hold, NaN and infinity included."""
+    """Compact JSON. Raises JournalError that names `what` for values that JSON cannot represent, such as NaN."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise JournalError(
-            f"{what} cannot be written as JSON ({error}): give strings, finite numbers, lists, dicts"
+            f"{what} cannot be written as JSON ({error}): use strings, finite numbers, lists and dicts"
         ) from error
 
 
 def dump_folded(values: Mapping[str, JSON], memory: str, what: str) -> str | bytes:
-    """A JSON object whose top-level strings equal to the memory are only named: [[names], {the rest}]."""
+    """A JSON object in which top-level strings that equal the memory are replaced by their names: [[names], {others}]."""
     same = [name for name, value in values.items() if memory and value == memory]
     rest = {name: value for name, value in values.items() if name not in same}
     return pack(dump([same, rest], what))
 
 
 def load_folded(stored: str | bytes, memory: str) -> dict[str, Any]:
-    """The object that `dump_folded` was given."""
+    """The inverse of `dump_folded`."""
     same, rest = json.loads(unpack(stored))
     return {**rest, **dict.fromkeys(same, memory)}
 
 
 def dump_line(value: Mapping[str, JSON], what: str) -> str:
-    """One JSON line that any UTF-8 file can hold: escapes only where a lone surrogate leaves no other way."""
+    """One JSON line in UTF-8, with escapes only for text with unpaired surrogates."""
     line = dump(value, what)
     return line if isinstance(pack(line), str) else json.dumps(value, separators=(",", ":"))

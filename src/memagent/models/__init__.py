@@ -1,1 +1,1 @@
-"""Ways to reach a model: one module per adapter, each an `Engine`."""
+"""Engines: one module for each way to run a model."""

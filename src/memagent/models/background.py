@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that asynchronous clients serve synchronous callers.
+"""An event loop in a separate thread, so that asynchronous clients can serve synchronous callers.
 
 `asyncio.run` refuses to work inside a running loop (Jupyter, an async web handler), and a client's connections belong to
 the loop that opened them. One loop per engine solves both: every caller, on any thread or loop, hands its work over.
@@ -20,7 +20,7 @@ CLOSED = "this engine is closed"
 
 
 class BackgroundLoop:
-    """Starts with the first coroutine submitted; after `close` neither thread nor loop is left. Threads may share one."""
+    """Starts with the first coroutine; `close` ends thread and loop. Several threads may share it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class BackgroundLoop:
             future.cancel()  # nothing, if it is done
 
     def close(self, farewell: Coroutine[Any, Any, None] | None = None) -> None:
-        """Cancels what is under way, runs `farewell` (closing clients), stops the thread. May be called again."""
+        """Cancels running work, runs `farewell` (closing clients) and stops the thread. Repeated calls are allowed."""
         with self._lock:
             loop, thread, self._loop, self._thread, self._closed = self._loop, self._thread, None, None, True
         if loop is None or thread is None:

@@ -1,4 +1,4 @@
-"""Messages → token ids of an in-process model, through its own chat template.
+"""Token ids of messages for an in-process model, from its chat template.
 
 Text that looks like a special token ("<|end|>" in a document) is data: when a message contains one, template and contents
 are tokenized apart, and the contents with special tokens switched off, so that a document cannot close its own message.
@@ -16,7 +16,7 @@ _SLOTS = ("\ue000\ue001\ue000", "\ue000\ue002\ue000")
 
 
 class ChatFormat:
-    """Renders and tokenizes conversations as a Hugging Face tokenizer's chat template says.
+    """Renders and tokenizes conversations with the chat template of a Hugging Face tokenizer.
 
     A tokenizer without a template gets the message as plain text, between the special tokens it adds itself.
     """
@@ -31,11 +31,11 @@ class ChatFormat:
 
     @property
     def overhead(self) -> int:
-        """Tokens that the chat form adds around one user message."""
+        """The tokens that the chat template adds to one user message."""
         return len(self.encode([{"role": "user", "content": ""}]))
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Token ids of the prompt, up to where the model's reply begins."""
+        """Token ids of the prompt up to the beginning of the reply."""
         contents = [message["content"] for message in messages]
         segments = self._template(with_system=len(messages) > 1)
         if not self._hides_special(contents):

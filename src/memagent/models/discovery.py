@@ -1,4 +1,4 @@
-"""What a server tells about itself: the models it serves and the window it gives them."""
+"""Asks a server for its models and their windows."""
 
 from __future__ import annotations
 

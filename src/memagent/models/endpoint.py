@@ -1,4 +1,4 @@
-"""A server's address and credentials, and short questions to it beside the chat completions.
+"""A server's address and credentials, and requests other than chat completions.
 
 Secrets live in `headers`, `query` and `secrets` only: none of them is part of `repr`, of `base_url` or of an error message.
 """
@@ -36,7 +36,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, base_url: str | None, api_key: str | None) -> Endpoint:
-        """From what a user gave. Missing parts come from the environment: MEMAGENT_BASE_URL, then OPENAI_BASE_URL;
+        """From the user's values. Missing parts come from the environment: MEMAGENT_BASE_URL, then OPENAI_BASE_URL;
         MEMAGENT_API_KEY, then OPENAI_API_KEY. `user:password@` in the URL is sent as basic authentication, in place of
         the key. Raises ConfigError for what is not an http(s) URL."""
         given = base_url or _environment("BASE_URL") or DEFAULT_BASE_URL
@@ -63,7 +63,7 @@ class Endpoint:
 
     @property
     def root(self) -> str:
-        """The address of a server's own routes, beside the OpenAI ones."""
+        """The address of the routes that are not OpenAI's."""
         return self.base_url.removesuffix("/v1")
 
     def redact(self, text: str) -> str:
@@ -72,7 +72,7 @@ class Endpoint:
 
 
 def _base_path(path: str) -> str:
-    """A path as clients want it: people also paste the address of the chat route itself."""
+    """The path for clients, without the chat route that users may paste."""
     return path.rstrip("/").removesuffix("/chat/completions")
 
 
@@ -87,7 +87,7 @@ def connection_limits(connections: int) -> Any:
 
 
 class SideChannel:
-    """Asks a server's own routes. Every failure is None: what these routes tell is useful, never needed."""
+    """Requests to a server's other routes. A failure gives None, because this information is optional."""
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 5.0) -> None:
         self.endpoint = endpoint
@@ -104,7 +104,7 @@ class SideChannel:
             return None
 
     def close(self) -> None:
-        """Closes the connections; a later question opens new ones."""
+        """Closes the connections; a later request opens new ones."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:

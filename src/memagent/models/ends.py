@@ -1,4 +1,4 @@
-"""The forward pass where only the ends of rows count, for architectures that have one: exact, and less work.
+"""An exact forward pass that computes only the ends of rows, for architectures that support it.
 
 After the last attention layer, a prompt's tokens matter only as far as the layers behind it reach back. What does not reach
 the end is not computed (docs/results/speed-and-memory.md).
@@ -14,7 +14,7 @@ _ARCHITECTURES = {"lfm2": "memagent.embedded.lfm2"}
 
 
 def reach(model: Any) -> int | None:
-    """How many tokens before a reply have to be computed whole; None if the whole row has to be."""
+    """The number of tokens before a reply that must be computed in full; None for the whole row."""
     module = _module(model)
     return None if module is None else module.reach(model)
 

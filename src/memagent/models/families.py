@@ -1,4 +1,4 @@
-"""What a family of models needs besides the general engine, and the families there are.
+"""Families of models, which extend the general engine.
 
 A model folder names its family in `memagent.toml` (family = "embedded"). The family is one value: how replies are checked,
 which draft tokens stand, how a loaded model is patched. A model without a family gets the general, exact engine.
@@ -23,7 +23,7 @@ _FAMILIES = {"embedded": ("memagent.embedded.family", "EmbeddedFamily")}
 
 
 class Acceptance(Protocol):
-    """Lossy speculation: which tokens of a draft stand although others are likelier."""
+    """Lossy speculation: accepts tokens of a draft even if others are likelier."""
 
     def acceptance(self, memory: str, spans: Iterable[tuple[int, int]], end: bool) -> Accept:
         """The rule for one draft: `spans` are its tokens' characters in the memory; `end`: a stop token follows them."""
@@ -31,7 +31,7 @@ class Acceptance(Protocol):
 
 
 class Family(Protocol):
-    """A family of models. `digest` changes with whatever changes replies: it is part of an engine's identity."""
+    """A family of models. `digest` changes with anything that changes replies, and is part of the engine's identity."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ class Family(Protocol):
     def drafts(self) -> Acceptance | None: ...
 
     def prepare(self, model: Any) -> None:
-        """Patches a model of transformers that was just loaded."""
+        """Patches a newly loaded transformers model."""
         ...
 
 
@@ -55,7 +55,7 @@ def open_family(name: str | None) -> Family | None:
     if name is None:
         return None
     if name not in _FAMILIES:
-        raise ConfigError(f"there is no family of models {name!r}: use one of {', '.join(_FAMILIES)}, or leave it out")
+        raise ConfigError(f"unknown model family {name!r}: use one of {', '.join(_FAMILIES)}, or omit it")
     module, attribute = _FAMILIES[name]
     family: Family = getattr(import_module(module), attribute)()
     return family

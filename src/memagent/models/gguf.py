@@ -1,4 +1,4 @@
-"""From a Hugging Face folder of an LFM2 model to one GGUF file, so that llama.cpp's servers run it.
+"""Writes a Hugging Face folder of an LFM2 model to a GGUF file for llama.cpp.
 
 GGUF stores tensors under llama.cpp's own names, hyper-parameters as typed keys, and the tokenizer inside the file. What
 differs from the folder: convolution layers are marked by zero key-value heads, the depthwise kernel has no middle
@@ -125,7 +125,7 @@ def _split_name(folder: Path, data: dict[str, Any]) -> str:
             return _SPLIT_NAMES[step["pattern"]["Regex"]]
     if len(steps) == 1 and steps[0].get("type") == "ByteLevel" and steps[0].get("use_regex", True):
         return "gpt-2"
-    raise ModelError(f"{folder}: llama.cpp has no name for how this tokenizer splits text into words: {steps!r}")
+    raise ModelError(f"{folder}: llama.cpp does not support the pre-tokenization of this tokenizer: {steps!r}")
 
 
 def _add_tensors(writer: Any, tensors: dict[str, NDArray[Any]], layers: int, dtype: str) -> None:
@@ -145,7 +145,7 @@ def _add_tensors(writer: Any, tensors: dict[str, NDArray[Any]], layers: int, dty
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Every tensor of a safetensors file as float32. Read here because numpy has no bfloat16 to hand it over in."""
+    """Every tensor of a safetensors file as float32. numpy has no bfloat16, so the file is read here."""
     import numpy as np
 
     try:
@@ -178,5 +178,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: not a readable JSON file: {error}") from None
     if not isinstance(value, dict):
-        raise ModelError(f"{path}: a JSON object was expected")
+        raise ModelError(f"{path}: expected a JSON object")
     return value

@@ -1,4 +1,4 @@
-"""A model in this process: a folder of weights on transformers, CPU or one GPU, batched."""
+"""In-process models: a folder of weights on transformers, on a CPU or one GPU, in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ try:
     from memagent.models.sampler import Row, sample
     from memagent.models.speculation import check_drafts, takes_drafts
 except ImportError as error:  # pragma: no cover - depends on what is installed
-    raise MissingExtraError("a model in this process", "local") from error
+    raise MissingExtraError("an in-process model", "local") from error
 
 # Prompt tokens generated together: bounds the memory of activations and cache. More is slower on a CPU
 # (docs/results/failed-experiments.md).
@@ -40,13 +40,16 @@ TURNS_AT_ONCE = 64
 class LocalEngine:
     """Runs a Hugging Face causal language model folder. Completions carry exact token ids and log-probabilities.
 
-    device: "auto" (a GPU if there is one), or any torch device. dtype: a torch dtype's name, or "auto": bfloat16 on a GPU
-    and on processors that multiply it natively (about twice as fast), else float32. In bfloat16, replies may differ between
-    a turn alone and in a batch where the model is undecided between two tokens. `record_prompts` adds the prompt's token
-    ids to completions (training needs them; a long reading should not keep them). `speculate`: look first, in one pass,
-    whether a turn leaves the memory as it is; it pays if most do, and replies stay what they are (docs/decisions/0016).
-    `family`: what the model needs besides; one with drafts of its own decides which of their tokens stand. Raises
-    ModelError if the folder is not a model that can be opened.
+    device          "auto" (a GPU if available), or any torch device
+    dtype           the name of a torch dtype, or "auto": bfloat16 on a GPU and on processors with native support (about
+                    twice as fast), otherwise float32. In bfloat16, a turn alone and in a batch may get different replies if
+                    the model is undecided between two tokens
+    record_prompts  adds the prompt's token ids to completions; training needs them, long readings should not keep them
+    speculate       first checks in one pass whether the reply repeats the memory; this is faster if most replies do, and
+                    does not change replies (docs/decisions/0016)
+    family          extends the engine for a family of models; it may accept tokens of drafts that are not the likeliest
+
+    Raises ModelError if the folder is not a usable model.
     """
 
     _speculate = False
@@ -160,13 +163,15 @@ class LocalEngine:
     def _draft(self, turn: Turn, row: Row) -> None:
         if not self._speculate or not turn.draft:
             return
-        ids, spans = self._chat.encode_reply(turn.draft)
+        drafts = self._family.drafts if self._family else None
+        draft = drafts.reply(turn.draft) if drafts else turn.draft
+        ids, spans = self._chat.encode_reply(draft)
         end = self._hf_tokenizer.eos_token_id
         if stops := end in self._stop_ids:
             ids = [*ids, end]
         row.draft = ids[: turn.max_tokens]
-        if self._family and self._family.drafts and not turn.sampling.temperature:
-            row.accept = self._family.drafts.acceptance(turn.draft, spans, stops)
+        if drafts and not turn.sampling.temperature:
+            row.accept = drafts.acceptance(draft, spans, stops)
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])
@@ -213,7 +218,7 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
             )
             model.to(torch.device(device))
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
-        raise ModelError(f"the model in {folder} cannot be opened: {error}") from error
+        raise ModelError(f"cannot open the model in {folder}: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(f"the model in {folder} has no fast tokenizer (tokenizer.json)")
     return tokenizer, model.eval()
@@ -229,7 +234,7 @@ def _fast_dtype(device: str) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and no advice on faster kernels while a model is opened or saved."""
+    """Hides progress bars and advice on kernels while a model is opened or saved."""
     log = transformers.utils.logging
     bars = log.is_progress_bar_enabled()
     log.disable_progress_bar()

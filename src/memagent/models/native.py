@@ -1,4 +1,4 @@
-"""Settings of torch's native libraries, which they read when torch is first imported."""
+"""Settings of torch's native libraries, which read them when torch is imported."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ DEFAULTS = {
 
 
 def configure() -> None:
-    """Sets what the user's environment does not. Has no effect once torch is imported."""
+    """Sets variables that the user's environment does not set. Call it before torch is imported."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""From what a person types for a model to an engine."""
+"""Opens models by name, folder or server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memagent.tables import problem
 
 
 class BudgetDefaults(BaseModel):
-    """Tokens by part; what is not given is the paper's."""
+    """Tokens by part. The defaults are the paper's."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,12 +30,16 @@ class BudgetDefaults(BaseModel):
 
 
 class Defaults(BaseModel):
-    """How a model wants to be read with: `memagent.toml` in its folder. Every key is optional.
+    """Settings for reading with a model: `memagent.toml` in its folder. Every key is optional.
 
-    profile: name of a prompt profile. window: tokens. budgets: tokens by part. direct: whether the model can answer from a
-    text it is shown (false for one that was only trained to update a memory and answer from it). family: the family of
-    models it belongs to. readers: those that it was trained for (not given: it is a general model, for any). readers: those that it was trained for; without the key, any. speculate: most turns leave the memory word for word as it was, so that looking for that first
-    pays, in process. tokens_per_second: document tokens read per second on the machine the file names, for estimates.
+    profile            the name of a prompt profile
+    window             tokens
+    budgets            tokens by part
+    direct             whether the model can answer from a text; false if it can only update a memory and answer from it
+    family             the family of models that it belongs to
+    readers            the readers that it was trained for; without this key, any
+    speculate          whether the in-process engine first checks if the reply repeats the memory; worthwhile if most do
+    tokens_per_second  document tokens read per second on the machine that the file names, for estimates
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -52,19 +56,19 @@ class Defaults(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """An engine and how it wants to be used. `memory_check`: what its replies are held to besides the general rules."""
+    """An engine and its settings. `memory_check` has rules for its replies in addition to the general ones."""
 
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
     memory_check: MemoryCheck | None = None
 
     def trained_for(self, reader: str) -> bool:
-        """Whether the model knows how to reply to a reader, as far as is known: a general model is taken to know all."""
+        """Whether the model was trained for a reader. A general model counts as trained for all."""
         return self.defaults.readers is None or reader in self.defaults.readers
 
 
 class Narrowable(Engine, Protocol):
-    """An engine whose window can be set: it runs the model itself."""
+    """An engine that runs the model in process, so its window can be set."""
 
     window: int | None
 
@@ -83,16 +87,17 @@ def open_model(
 ) -> OpenModel:
     """Opens a model: "embedded", a folder with weights, or a name served at `base_url`.
 
-    `timeout` is seconds per request; `window` tokens, where a server does not say; `tokenizer` a folder or tokenizer.json
-    to count with, for servers; `usage` what to make of a server that counts too few prompt tokens: "check", "trust" (it cut
-    the prompt) or "ignore". Raises ModelError or ConfigError that says what can be given instead.
+    `timeout` is in seconds per request. `window` is in tokens, for servers that do not report it. `tokenizer` is a
+    folder or tokenizer.json that counts tokens for servers. `usage` says how to treat a server that counts too few
+    prompt tokens: "check", "trust" (it cut the prompt) or "ignore". Raises ModelError or ConfigError that lists the
+    alternatives.
     """
     if base_url is not None:
         return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer, usage)
     folder = model_folder(spec)
     if not folder.is_dir():
         raise ModelError(
-            f"no model {spec!r}: give 'embedded', a folder with weights, or a name together with --base-url of its server"
+            f"no model {spec!r}: use 'embedded', a folder of weights, or a served name together with --base-url"
         )
     from memagent.models.local import LocalEngine
 
@@ -108,7 +113,7 @@ def open_model(
 
 
 def model_folder(spec: str) -> Path:
-    """The folder of a model that runs in this process: "embedded", or a path."""
+    """The folder of an in-process model: "embedded", or a path."""
     return EMBEDDED if spec == "embedded" else Path(spec).expanduser()
 
 
@@ -123,7 +128,7 @@ def narrowed(engine: Narrowable, defaults: Defaults, window: int | None = None) 
 
 
 def open_tokenizer(spec: str) -> Tokenizer:
-    """A tokenizer to count with: "embedded", "estimate", "bytes", or a tokenizer.json or the folder that holds one.
+    """A tokenizer that counts tokens: "embedded", "estimate", "bytes", or a tokenizer.json or its folder.
 
     Raises ConfigError that says what can be given.
     """
@@ -133,14 +138,12 @@ def open_tokenizer(spec: str) -> Tokenizer:
         return EstimateTokenizer() if spec == "estimate" else ByteTokenizer()
     path = model_folder(spec)
     if not path.exists():
-        raise ConfigError(
-            f"no tokenizer {spec!r}: give 'embedded', 'estimate', 'bytes', a tokenizer.json, or a folder that holds one"
-        )
+        raise ConfigError(f"no tokenizer {spec!r}: use 'embedded', 'estimate', 'bytes', a tokenizer.json, or its folder")
     return FileTokenizer.load(path)
 
 
 def read_defaults(folder: Path) -> Defaults:
-    """The `memagent.toml` of a model folder; nothing is set if there is none. Raises ConfigError naming file and key."""
+    """The `memagent.toml` of a model folder; without the file, no settings. Raises ConfigError that names file and key."""
     path = folder / "memagent.toml"
     if not path.is_file():
         return Defaults()
@@ -148,7 +151,7 @@ def read_defaults(folder: Path) -> Defaults:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         if gone := sorted({"drafts", "memory_line"} & set(values)):
             raise ConfigError(
-                f"{path}: {gone[0]!r} is no longer a key: a model that was made from the embedded one says"
+                f"{path}: {gone[0]!r} is no longer a key: a model made from the embedded one uses"
                 ' family = "embedded" and speculate = true'
             )
         return Defaults.model_validate(values)
@@ -172,7 +175,7 @@ def _open_served(
     from memagent.models.tokenizers import FileTokenizer
 
     if spec == "embedded":
-        raise ConfigError("--base-url needs the name of a model that is served there: give it with --model")
+        raise ConfigError("--base-url needs the name of a served model: pass it with --model")
     engine = OpenAIEngine(
         spec,
         base_url,

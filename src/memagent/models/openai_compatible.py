@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, TGI, transformers serve, hosted APIs.
+"""Servers with OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, TGI, transformers serve, hosted APIs.
 
 Only standard fields are sent, because strict servers refuse the others. Retries are made here and not in the SDK, so that
 every fault a server can show (also a malformed body with status 200, also a reply that drips for ever) meets one policy.
@@ -49,16 +49,16 @@ _CUT_TOLERANCE = 8
 class OpenAIEngine:
     """An engine over HTTP.
 
-    concurrency  requests in flight at a time, over all callers
-    timeout      seconds for one attempt, from sending to the last byte; a stalled or dripping reply is cut off and retried
+    concurrency  concurrent requests, over all callers
+    timeout      seconds for one attempt, from sending to the last byte; a slow reply is aborted and retried
     retries      further attempts after 408, 409, 425, 429, 5xx, timeouts, dropped connections and malformed replies, with
-                 exponential backoff or as Retry-After asks (at most 60 s); 2 at most while the server has never answered
-    window       longest prompt + reply in tokens; asked of the server when not given
-    tokenizer    the model's own; else the server counts, else an estimate is used
-    overhead     tokens the chat form adds around a message; measured where the server tells, else 64
-    extra_body   further fields for every request, for servers known to take them
+                 exponential backoff or Retry-After (at most 60 s); at most 2 if the server has never replied
+    window       the maximum prompt + reply in tokens; by default, as the server reports
+    tokenizer    the model's tokenizer; by default, the server counts, or an estimate is used
+    overhead     tokens that the chat template adds to a message; by default measured at the server, or 64
+    extra_body   additional fields for every request
 
-    Raises ConfigError for settings that cannot be meant. agenerate raises, and generate puts in place: ModelRefusedError at
+    Raises ConfigError for invalid settings. agenerate raises, and generate puts in place: ModelRefusedError at
     once; ContextTooLongError, also when the server's own count shows that it cut the prompt; ModelUnavailableError or
     ModelReplyError after the last attempt.
     Retries are logged at INFO to "memagent.models". `close` (or `with`) leaves no thread or socket behind.
@@ -82,8 +82,8 @@ class OpenAIEngine:
     ) -> None:
         if concurrency < 1 or timeout <= 0 or retries < 0:
             raise ConfigError(
-                f"at least 1 is needed for concurrency ({concurrency}), more than 0 s for timeout ({timeout}), "
-                f"at least 0 for retries ({retries})"
+                f"concurrency must be at least 1 ({concurrency}), timeout more than 0 s ({timeout}) and "
+                f"retries at least 0 ({retries})"
             )
         self.model = model
         self._endpoint = Endpoint.parse(base_url, api_key)
@@ -113,14 +113,14 @@ class OpenAIEngine:
 
     @property
     def window(self) -> int | None:
-        """Given, or what the server says (asked once, a few seconds at most); None when it does not say."""
+        """The given window, or the server's (requested once, within a few seconds); None if it does not report one."""
         if self._window is None:
             self._window = self._server_facts().window
         return self._window
 
     @property
     def overhead(self) -> int:
-        """Tokens the chat form adds around a message."""
+        """The tokens that the chat template adds to a message."""
         if self._overhead is None:
             tokenizer = self.tokenizer
             measured = tokenizer.overhead() if isinstance(tokenizer, ServerTokenizer) else None
@@ -129,17 +129,17 @@ class OpenAIEngine:
 
     @property
     def concurrency(self) -> int:
-        """Requests in flight at a time, over all callers."""
+        """Concurrent requests, over all callers."""
         return self._concurrency
 
     @property
     def lockstep(self) -> bool:
-        """False: a server batches whatever is in flight, so readings need not wait for each other."""
+        """False: a server batches concurrent requests, so readings need not wait for each other."""
         return False
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Given, else one that asks the server, else an estimate (`exact` tells)."""
+        """The given tokenizer, or one that asks the server, or an estimate (see `exact`)."""
         if self._tokenizer is None:
             found = tokenizer_for_server(self._channel, self.model)
             if not (found.exact or self._answered or self._facts):
@@ -148,7 +148,7 @@ class OpenAIEngine:
         return self._tokenizer
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
-        """Answers the turns concurrently, in order, failures in place. For any thread, also one with a running loop."""
+        """Answers the turns concurrently, in order, failures in place. Any thread may call it, even with a running loop."""
         if not turns:
             return []
         try:
@@ -168,7 +168,7 @@ class OpenAIEngine:
             raise
 
     def close(self) -> None:
-        """Cancels what is under way and closes connections and thread. May be called again."""
+        """Cancels running requests and closes connections and thread. Repeated calls are allowed."""
         self._closed = True
         self._loop.close(self._farewell())
         self._channel.close()
@@ -205,7 +205,7 @@ class OpenAIEngine:
         raise refusal
 
     async def _persist(self, turn: Turn) -> Completion:
-        """Attempts until there is a reply, a failure that another attempt would repeat, or no attempt left."""
+        """Attempts until a reply, a permanent failure, or the last attempt."""
         attempt = 0
         while True:
             attempt += 1
@@ -270,7 +270,7 @@ class OpenAIEngine:
         }
 
     def _adapt(self, refusal: str) -> bool:
-        """Whether the next request will differ in a field that this server has just refused."""
+        """Whether the next request omits a field that this server has just refused."""
         if self._limit_field == "max_tokens" and "max_completion_tokens" in refusal:
             self._limit_field = "max_completion_tokens"
             return True
@@ -284,7 +284,7 @@ class OpenAIEngine:
         return bool(new)
 
     async def _explain(self, refusal: str) -> str:
-        """A refusal, with the names that the server serves where the model's name is the likely cause."""
+        """A refusal, with the server's models if the model's name is the likely cause."""
         if "HTTP 404" in refusal and not self._endpoint.base_url.endswith("/v1"):
             refusal += ". Most servers want a base URL that ends in /v1"
         if not re.search(r"model|HTTP 404|pinned", refusal, re.I):
@@ -295,7 +295,7 @@ class OpenAIEngine:
         return refusal
 
     async def _check_whole(self, turn: Turn, reply: Completion) -> None:
-        """Raises ContextTooLongError if the server cut the prompt without saying so, as far as its counts tell."""
+        """Raises ContextTooLongError if the server's counts show that it cut the prompt silently."""
         counted = reply.prompt_tokens
         if self._usage == "ignore" or not counted or counted + reply.cached_tokens >= (least := self._fewest(turn.user)):
             return
@@ -305,17 +305,17 @@ class OpenAIEngine:
             half, quarter = [await self._counted(turn, turn.user[: size // part]) for part in (2, 4)]
             if not Counts(whole=counted, half=half, quarter=quarter).cut:
                 log.warning(
-                    "%s counts %d tokens in a prompt of at least %d, and %d in its first half: it counts in another way,"
-                    " and its counts are not compared any more",
+                    "%s counts %d tokens in a prompt of at least %d, and %d in its first half. It counts differently,"
+                    " so its counts are no longer compared",
                     *(self.identity, counted, least, half),
                 )
                 self._usage = "ignore"
                 return
             evidence = f" (and {half} in its first half)"
         raise ContextTooLongError(
-            f"the server counted {counted} tokens in a prompt of at least {least}{evidence}: it cut the text to fit its"
-            " window without saying so (Ollama does, at 4096 unless num_ctx is raised), or this is not its tokenizer. If it"
-            " counts in another way, use --ignore-usage"
+            f"the server counted {counted} tokens in a prompt of at least {least}{evidence}: it silently cut the text to"
+            " fit its window (Ollama does, at 4096 unless num_ctx is raised), or uses another tokenizer. If it only counts"
+            " differently, use --ignore-usage"
         )
 
     async def _counted(self, turn: Turn, user: str) -> int:
@@ -326,7 +326,7 @@ class OpenAIEngine:
             return 0
 
     def _fewest(self, text: str) -> int:
-        """The fewest tokens that a text can have, as far as we know."""
+        """A lower bound for the tokens of a text."""
         if isinstance(self._tokenizer, FileTokenizer):
             return self._tokenizer.fewest(text.strip()) - _CUT_TOLERANCE
         return fewest_tokens(text)

@@ -1,4 +1,4 @@
-"""What a server's answer to a chat completion means: a completion, or which kind of failure.
+"""Interprets a server's response to a chat completion as a completion or a kind of failure.
 
 Pure functions of status and body. They are lenient where servers differ (missing usage, content in parts, reasoning under
 three names) and strict where a lenient reading would turn a fault into an empty answer.
@@ -29,7 +29,7 @@ _KEYS = re.compile(r"\b(sk-|Bearer\s+|Basic\s+)[A-Za-z0-9_\-.=+/]{6,}")
 
 
 class TransientError(ModelError):
-    """A failure that the same request may not meet again. `asked` is the wait the server wished for, in seconds."""
+    """A failure that may not happen again. `asked` is the wait that the server requested, in seconds."""
 
     def __init__(self, message: str, asked: float | None = None) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class TransientError(ModelError):
 
 
 class GarbledReplyError(TransientError):
-    """The server said that all was well, and what it sent is no completion."""
+    """The server reported success, but its reply is not a completion."""
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
@@ -52,14 +52,14 @@ def failure(status: int, body: str, asked: float | None = None) -> ModelError:
     """The error for a reply with a failing `status`: too long, transient, or refused (with the server's own words)."""
     message = error_message(body)
     if status == 413 or _TOO_LONG.search(body):
-        return ContextTooLongError(f"the server says that the request is too long: {message}")
+        return ContextTooLongError(f"the server reports that the request is too long: {message}")
     if is_transient(status) and "insufficient_quota" not in body:  # sent with 429, but waiting does not pay the bill
         return TransientError(f"HTTP {status}: {message}", asked)
     return ModelRefusedError(f"the server refused the request (HTTP {status}): {message}")
 
 
 def error_message(body: str, limit: int = 600) -> str:
-    """The human part of an error body, whichever of the usual shapes it has, at most `limit` characters."""
+    """The message in an error body of any common form, at most `limit` characters."""
     try:
         value: Any = json.loads(body)
     except ValueError:
@@ -81,10 +81,10 @@ def completion(body: str, seconds: float) -> Completion:
         raise failure(code if isinstance(code, int) else 502, body)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise GarbledReplyError(f"the reply holds no choice: {body[:200]!r}")
+        raise GarbledReplyError(f"the reply has no choices: {body[:200]!r}")
     message = choices[0].get("message")
     if not isinstance(message, Mapping):
-        raise GarbledReplyError(f"the reply's choice holds no message: {body[:200]!r}")
+        raise GarbledReplyError(f"the choice in the reply has no message: {body[:200]!r}")
     reason = choices[0].get("finish_reason")
     text, reasoning = _content(message, reason)
     usage = data.get("usage")
@@ -122,7 +122,7 @@ def _content(message: Mapping[str, Any], reason: object) -> tuple[str, str]:
     if message.get("refusal"):
         raise ModelRefusedError(f"the model refused: {message['refusal']}")
     if not reasoning:
-        raise GarbledReplyError("the reply holds neither text nor reasoning")
+        raise GarbledReplyError("the reply has neither text nor reasoning")
     return "", reasoning
 
 

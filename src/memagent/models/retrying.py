@@ -1,4 +1,4 @@
-"""When to ask a server again, and how long to wait first."""
+"""Whether to retry a request, and how long to wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEVER = frozenset({501, 505})  # "not implemented" stays so
 
 
 def is_transient(status: int) -> bool:
-    """Whether an HTTP status is worth another attempt: the server was busy, restarting or overloaded."""
+    """Whether to retry after an HTTP status: the server was busy, restarting or overloaded."""
     return status in _RETRIED or (status >= 500 and status not in _NEVER)
 
 
@@ -46,7 +46,7 @@ class Backoff:
     random: random.Random = field(default_factory=random.Random)
 
     def wait(self, attempt: int, asked: float | None = None) -> float:
-        """Seconds before the attempt after `attempt` (1 = the first). A server's wish counts, up to MAX_WAIT."""
+        """Seconds before the attempt after `attempt` (1 = the first). The server's request applies, up to MAX_WAIT."""
         if asked is not None:
             return min(asked, MAX_WAIT)
         longest = min(self.base * 2.0 ** min(attempt - 1, 30), self.limit)

@@ -37,7 +37,7 @@ class Row:
     random: torch.Generator | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        """Gives a row that is sampled its own random stream."""
+        """Gives a sampled row its random stream."""
         if self.sampling.temperature > 0:
             self.random = torch.Generator()
             if self.sampling.seed is None:
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def begun(self) -> tuple[int, ...]:
-        """The prompt and what there is of the reply."""
+        """The prompt and the reply so far."""
         return (*self.prompt, *self.ids)
 
     @property
@@ -55,7 +55,7 @@ class Row:
         return self.finish == "stop" or len(self.ids) >= self.max_tokens
 
     def take(self, token: int, logprob: float, stop_ids: frozenset[int]) -> None:
-        """Appends a token, unless the row is done. The stop token is kept in `ids`: it was generated."""
+        """Appends a token, unless the row is done. `ids` includes the stop token, which was generated."""
         if self.done:
             return
         self.ids.append(token)

@@ -1,4 +1,4 @@
-"""Counting tokens by asking the server that runs the model."""
+"""Counts tokens by asking the server of the model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ServerTokenizer:
         return _character_ends(text, list(accumulate(sizes)))
 
     def overhead(self) -> int | None:
-        """How many tokens the server's chat template puts around a message; None if the server does not tell."""
+        """The tokens that the server's chat template adds to a message; None if the server does not report it."""
         messages = [{"role": "user", "content": _PROBE}]
         if self._pieces:
             prompt = self._post("apply-template", {"messages": messages})
@@ -81,14 +81,14 @@ class ServerTokenizer:
             reply = self._post("tokenize", body)
             if _size(reply) is not None:
                 return reply
-        raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize gives no token count any more")
+        raise ModelUnavailableError(f"{self._channel.endpoint.root}/tokenize no longer returns token counts")
 
     def _post(self, route: str, body: Mapping[str, Any]) -> Any:
         return self._channel.ask(f"{self._channel.endpoint.root}/{route}", body)
 
 
 def tokenizer_for_server(channel: SideChannel, model: str, local: Tokenizer | None = None) -> Tokenizer:
-    """The best there is: the model's own tokenizer where given, else the server's, else an estimate."""
+    """The best available tokenizer: the given one, otherwise the server's, otherwise an estimate."""
     return local or ServerTokenizer.find(channel, model) or EstimateTokenizer()
 
 

@@ -1,4 +1,4 @@
-"""Drafts, which are guesses at replies, checked in one pass.
+"""Speculative decoding: checks drafts of replies in one pass.
 
 This is speculative decoding (arXiv 2211.17192): nothing is accepted that would not have been generated, up to rounding. A
 greedy row may bring a rule of its own, by which further tokens of its draft stand; that is its family's. A row that is
@@ -28,7 +28,7 @@ _LENGTH_MATTERS = {"longrope", "dynamic"}
 
 
 def takes_drafts(config: Any) -> bool:
-    """Whether what a model makes of a prompt is the same whatever follows it."""
+    """Whether a model computes a prompt independently of the text after it."""
     parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
     kinds = {one.get("rope_type") for one in (parameters, *parameters.values()) if isinstance(one, dict)}
     return not kinds & _LENGTH_MATTERS

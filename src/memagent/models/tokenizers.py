@@ -1,4 +1,4 @@
-"""Counting and locating tokens without a model: from a tokenizer's own file, by estimate, or one token a byte."""
+"""Counts and locates tokens without a model: with a tokenizer file, by estimate, or with one token per byte."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FileTokenizer:
         return _count(self._raw, text)
 
     def fewest(self, text: str) -> int:
-        """How many tokens `text` is for a server that takes what looks like a special token for one, as most do."""
+        """The tokens of `text` for a server that treats text like a special token as one, as most do."""
         return min(self.count(text), _count(self._special, text))
 
     def ends(self, text: str) -> list[int]:
@@ -61,7 +61,7 @@ class FileTokenizer:
 
 
 class EstimateTokenizer:
-    """An estimate on the safe side, for models whose tokenizer is not known.
+    """A conservative estimate, for models with an unknown tokenizer.
 
     ASCII: a token for every three letters of a word, for two capitals, for each digit, each mark, each two spaces. Other
     characters: a token for each byte of UTF-8, which byte-level vocabularies never exceed. Estimate over true count, for
@@ -110,7 +110,7 @@ class ByteTokenizer:
 
 
 def fewest_tokens(text: str) -> int:
-    """A count that a real tokenizer does not stay below: four fifths of the words. (Few vocabularies cross spaces.)"""
+    """A lower bound for real tokenizers: four fifths of the words, because few vocabularies cross spaces."""
     return len(re.findall(r"\w+", text)) * 4 // 5
 
 

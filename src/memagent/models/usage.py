@@ -1,4 +1,4 @@
-"""Whether a server cut a prompt without saying so, by its own count of the prompt's tokens.
+"""Detects whether a server silently cut a prompt, from its counts of the prompt's tokens.
 
 Some servers cut a prompt that is too long and answer what is left. Their count is then below ours; but a low count alone
 proves nothing: proxies leave out cached tokens, and some servers count in another way. What tells a cut is that the count
