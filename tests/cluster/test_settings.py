@@ -153,7 +153,7 @@ def test_the_dry_run_says_what_a_batch_comes_to(experiment: Experiment) -> None:
     assert wording > 0
     update = 8 * (5 * (wording + 40 + 60 + 24 + 24) + wording + 40 + 24 + 24)
     assert f"update: at most {update:,} tokens, {update // 2:,} a learner" in text
-    assert "2 learners, 2 rollout server(s), 1 readers of documents; 15 CPUs" in text
+    assert "2 learners, 2 rollout server(s), 1 readers of documents; Ray needs 15 CPUs" in text
     parameters = sum(value.numel() for value in load_model(Path(config.start)).parameters())
     assert f"{16 * parameters / 2 / 2**30:.2f} GiB for its share of weights, gradients and AdamW's states" in text
     assert f"(8 bytes × {config.update.batch_tokens:,} tokens × 300); activations come on top" in text

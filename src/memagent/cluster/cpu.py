@@ -35,7 +35,7 @@ class _NoMemory(ModuleType):
 
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
-    """A "GPU" is a learner's place in Ray's books; what verl asks of the device itself is nothing here."""
+    """Ray counts learners as its resource "GPU"; what verl asks of the device does nothing."""
 
     device_name = "cpu"
     vendor_name = "cpu"

@@ -81,7 +81,7 @@ class Server:
             batch, self._waiting = self._waiting, []
             try:
                 done = await asyncio.to_thread(self._engine.complete, [row for row, _ in batch])
-            except Exception as error:  # whoever waits is told, and the server goes on
+            except Exception as error:  # those who wait get the error, and the server goes on
                 for _, reply in batch:
                     reply.set_exception(error)
                 continue

@@ -1,4 +1,4 @@
-"""What a run on verl comes to: who does what, and how much of it. For `--dry-run`."""
+"""A summary of a run on verl for `--dry-run`: its processes, batches and memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def describe(config: RlConfig) -> Iterator[str]:
         yield f"reference: {kept:.2f} GiB in the main memory of every machine (4 bytes a parameter over all of them)"
     yield (
         f"processes: a controller, verl's queue and reward worker, {learners} learners, {servers} rollout server(s),"
-        f" {cluster.readers} readers of documents; {cpus_needed(config)} CPUs in Ray's books"
+        f" {cluster.readers} readers of documents; Ray needs {cpus_needed(config)} CPUs"
     )
     yield (
         f"watchdog: the run is stopped when nothing (a document, an optimizer step, a validation) is finished for"
@@ -67,12 +67,12 @@ def describe(config: RlConfig) -> Iterator[str]:
 
 
 def cpus_of_learners(learners: int) -> int:
-    """Places that verl reserves for its learners on their machine."""
+    """CPUs that verl reserves in Ray for its learners on their machine."""
     return 3 * learners
 
 
 def cpus_needed(config: RlConfig) -> int:
-    """Places that Ray must have in all: those of the learners, the readers, and a few for verl's own processes."""
+    """CPUs that Ray must have: for the learners, the readers and a few processes of verl."""
     return cpus_of_learners(config.cluster.learners) + config.cluster.readers + 8
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint of verl, its shards put together as a model folder that everything else opens."""
+"""A checkpoint of verl as a model folder: its shards are merged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _joined(parts: list[Any]) -> torch.Tensor:
     if not isinstance(first, DTensor):
         return first
     if len(first.placements) != 1:
-        raise ValueError(f"weights are shared out as {first.placements}: one dimension is understood")
+        raise ValueError(f"weights are sharded as {first.placements}: only one dimension is supported")
     placement: Any = first.placements[0]
     local = [part.to_local() for part in parts]
     return torch.cat(local, dim=placement.dim) if placement.is_shard() else local[0]

@@ -99,8 +99,8 @@ def run(config: RlConfig, launch: Launch) -> None:
 
 
 def _write(config: RlConfig, launch: Launch, tokenizer: Tokenizer, begun: int | None) -> None:
-    """What the processes of the run find in its folder. Removes checkpoints that are no longer counted: verl forgets them
-    at a stop."""
+    """Writes what the processes of the run read from its folder. Removes the checkpoints that verl
+    no longer tracks after a stop."""
     make_held_out(config.validation, launch.out / "validation", tokenizer)
     if begun is not None:
         for path in (launch.out / "checkpoints").glob("global_step_*"):
@@ -121,7 +121,7 @@ def _train(settings: DictConfig, config: RlConfig, launch: Launch, begun: int | 
 
 
 def _way_on(out: Path) -> str:
-    """How a run that was stopped can go on."""
+    """How to resume a run that was stopped."""
     try:
         step = verl_step(out)
     except TrainingError as broken:  # the disk was full when verl noted it
@@ -140,7 +140,7 @@ def _begun(config: RlConfig, launch: Launch) -> int | None:
     if learners != config.cluster.learners:
         raise ConfigError(
             f"the checkpoint of {launch.out} is that of {learners} learners, the configuration has"
-            f" {config.cluster.learners} (cluster.nodes × cluster.devices): go on with as many"
+            f" {config.cluster.learners} (cluster.nodes × cluster.devices): resume with as many"
         )
     return step
 
@@ -153,7 +153,7 @@ def _owes_validation(config: RlConfig, out: Path, step: int) -> bool:
 
 
 def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -> None:
-    """Waits for the run. The time since anything moved goes on while the controller does not answer."""
+    """Waits for the run. Idle time also counts while the controller does not answer."""
     heard, idle, step = time.monotonic(), 0.0, shown
     while True:
         ready, _ = ray.wait([done], timeout=_POLL)
@@ -259,7 +259,7 @@ def _check_room(config: RlConfig) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raises OSError if nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    """Raises OSError if no process listens at HOST:PORT; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit():
         socket.create_connection((host, int(port)), timeout=20).close()

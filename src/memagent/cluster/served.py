@@ -48,7 +48,7 @@ class ServedEngine:
         self.identity = f"verl:{folder.name}"
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
-        """Not for this engine: its readings are driven each on its own."""
+        """Not supported: each reading is driven on its own."""
         raise ModelError("a policy that verl serves generates with `agenerate` only")
 
     async def agenerate(self, turn: Turn) -> Completion:

@@ -46,7 +46,7 @@ def verl_config(config: RlConfig, out: Path) -> DictConfig:
         for name, value in config.cluster.settings.items():
             OmegaConf.update(composed, name, value)
     except (OmegaConfBaseException, AttributeError, KeyError) as error:
-        raise ConfigError(f"cluster.settings: {name!r} is no field of verl's configuration: {_line(error)}") from error
+        raise ConfigError(f"cluster.settings: {name!r} is not a field of verl's configuration: {_line(error)}") from error
     with open_dict(composed):
         travelling = {"experiment": config.model_dump(mode="json", exclude_defaults=True), "out": str(out.resolve())}
         composed.data.memagent = OmegaConf.create(travelling)
@@ -122,7 +122,7 @@ def _check(composed: DictConfig) -> None:
         for part in (parts.rollout, parts.model, composed.algorithm):
             omega_conf_to_dataclass(part)
     except Exception as error:  # verl asserts, hydra wraps
-        raise ConfigError(f"verl does not take this configuration: {_line(error)}") from error
+        raise ConfigError(f"verl refuses this configuration: {_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 verl counts optimizer steps in rows; a reading has as many rows as it has conversations, so their number would change with
 the documents. Here a batch is split by readings into a fixed number of updates, as in the small trainer, and each is padded
-to the learners on its own. What verl logs becomes the metrics of a run of the small trainer.
+to the learners on its own. The metrics of verl are logged under the names of the small trainer.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ReadingTrainer(PPOTrainerSync):
         )
 
     def _check_readers(self) -> None:
-        """Raises TrainingError when a reader has died: its readings would be waited for until the watchdog bites."""
+        """Raises TrainingError when a reader has died: otherwise the run would wait for it until the watchdog stops it."""
         asked = [reader.__ray_ready__.remote() for reader in self.agent_loop_manager.agent_loop_workers]
         answered, _ = ray.wait(asked, num_returns=len(asked), timeout=10)  # the others are busy: the watchdog has a limit
         try:
@@ -150,7 +150,7 @@ class ReadingTrainer(PPOTrainerSync):
         return batch
 
     def _check(self, norm: float) -> None:
-        """Raises TrainingError for a gradient that is no number, which verl leaves out, or has exploded, which it clips."""
+        """Raises TrainingError for a gradient that is not a number, which verl skips, or has exploded, which it clips."""
         limit = self.experiment.update.explode
         if not norm <= limit:
             raise TrainingError(f"the gradient's norm is {norm:.4g}, the limit (update.explode) is {limit:.4g}")
