@@ -47,7 +47,7 @@ class Turn:
 
     `id` names the turn within its reading, whatever the order in which turns are answered. `spans` are the characters of
     the document that it shows, or that the notes it shows were taken from, in order (none for an answer from the memory).
-    `draft` is the memory as it stands, which the reply often repeats: an engine may use it for speculative decoding.
+    `draft` is a good guess at the reply, such as the memory as it stands: an engine may use it for speculative decoding.
     """
 
     id: str

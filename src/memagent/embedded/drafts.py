@@ -24,11 +24,17 @@ class Drafts:
                  this share of the likeliest token's; with 1 it must be the likeliest
     whole_words  accepts all of a word whose first token is accepted (for text with spaces between words)
     placeholder  the end of a line that has no value yet; it must always be the likeliest, so that missing values are found
+    forms        drafts that are no memory but a fixed reply; all of it must always be the likeliest
     """
 
     threshold: float = 0.001
     whole_words: bool = True
     placeholder: str = "not yet"
+    forms: tuple[str, ...] = ("nothing new",)
+
+    def reply(self, draft: str) -> str:
+        """The draft as the model writes it: a fixed form, unlike a memory, begins with a space."""
+        return f" {draft}" if draft in self.forms else draft
 
     def acceptance(self, memory: str, spans: Iterable[tuple[int, int]], end: bool) -> Callable[[Tensor], Tensor]:
         """Which tokens of a draft are accepted besides those that are the likeliest.
@@ -36,10 +42,13 @@ class Drafts:
         `spans` are the tokens' characters in the memory; `end`: a stop token follows them. The function takes the
         logarithms [D] of how much less likely than the likeliest token each of the first D tokens is, and gives D booleans.
         """
-        return above([*self.shares(memory, spans), *([self.threshold] if end else [])])
+        last = 1.0 if memory.strip() in self.forms else self.threshold
+        return above([*self.shares(memory, spans), *([last] if end else [])])
 
     def shares(self, memory: str, spans: Iterable[tuple[int, int]]) -> list[float]:
         """The share of the likeliest token's probability that each token needs to be accepted."""
+        if memory.strip() in self.forms:
+            return [1.0 for _ in spans]
         ends = re.finditer(f"{re.escape(self.placeholder)}$", memory, re.MULTILINE) if self.placeholder else ()
         empty = [match.span() for match in ends]
 

@@ -25,6 +25,10 @@ _FAMILIES = {"embedded": ("memagent.embedded.family", "EmbeddedFamily")}
 class Acceptance(Protocol):
     """Lossy speculation: accepts tokens of a draft even if others are likelier."""
 
+    def reply(self, draft: str) -> str:
+        """The draft as the model writes it, white space included."""
+        ...
+
     def acceptance(self, memory: str, spans: Iterable[tuple[int, int]], end: bool) -> Accept:
         """The rule for one draft: `spans` are its tokens' characters in the memory; `end`: a stop token follows them."""
         ...

@@ -163,13 +163,15 @@ class LocalEngine:
     def _draft(self, turn: Turn, row: Row) -> None:
         if not self._speculate or not turn.draft:
             return
-        ids, spans = self._chat.encode_reply(turn.draft)
+        drafts = self._family.drafts if self._family else None
+        draft = drafts.reply(turn.draft) if drafts else turn.draft
+        ids, spans = self._chat.encode_reply(draft)
         end = self._hf_tokenizer.eos_token_id
         if stops := end in self._stop_ids:
             ids = [*ids, end]
         row.draft = ids[: turn.max_tokens]
-        if self._family and self._family.drafts and not turn.sampling.temperature:
-            row.accept = self._family.drafts.acceptance(turn.draft, spans, stops)
+        if drafts and not turn.sampling.temperature:
+            row.accept = drafts.acceptance(draft, spans, stops)
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])

@@ -21,7 +21,6 @@ class AppendReader(ChunkReader):
 
     name: ClassVar[str] = "append"
     summary: ClassVar[str] = "Reads chunk by chunk and adds notes to the memory; the oldest lines go when it is full."
-    overwrites: ClassVar[bool] = False
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile
@@ -32,6 +31,9 @@ class AppendReader(ChunkReader):
             chunk=text,
             memory_tokens=plan.budgets.memory,
         )
+
+    def draft(self, plan: Plan, state: ChunkState) -> str:
+        return ""
 
     def written(self, plan: Plan, memory: str, reply: str) -> tuple[str, bool]:
         notes = appended(memory, reply)

@@ -58,8 +58,6 @@ class ChunkReader(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    # Whether a reply takes the place of the memory, so that the memory is a good guess at it.
-    overwrites: ClassVar[bool] = True
     # The templates of the profile that its turns show.
     templates: ClassVar[tuple[str, ...]] = UPDATE
 
@@ -74,6 +72,10 @@ class ChunkReader(ABC):
     def updated(self, plan: Plan, before: ChunkState, after: ChunkState, reply: str) -> ChunkState:
         """The state after an update that is not asked again. Readers whose states hold more than a memory extend it."""
         return after
+
+    def draft(self, plan: Plan, state: ChunkState) -> str:
+        """A good guess at the reply to an update: where it replaces the memory, the memory."""
+        return state.memory
 
     def parts(self, plan: Plan) -> int:
         """How many parts are read into the memory, at most."""
@@ -134,7 +136,7 @@ class ChunkReader(ABC):
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
             spans=pieces[0] if pieces else self.answer_spans(plan),
-            draft=state.memory if pieces and self.overwrites and not state.again else "",
+            draft=self.draft(plan, state) if pieces and not state.again else "",
         )
 
     def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> ChunkState:

@@ -57,6 +57,9 @@ class GatedReader(MemoryReader):
             exit=profile.render("exit", enough=profile.enough) if self.may_exit(plan) else "",
         )
 
+    def draft(self, plan: Plan, state: ChunkState) -> str:
+        return plan.profile.nothing
+
     def may_exit(self, plan: Plan) -> bool:
         """Whether the reading may end before the document does."""
         return self.exit and not needs_whole(plan.question)

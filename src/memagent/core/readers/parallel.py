@@ -145,7 +145,7 @@ class ParallelReader:
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
             spans=item.spans,
-            draft=own.memory if item.kind == "merge" and own.last_level and not again else "",
+            draft="" if again else _draft(plan, own, item),
         )
 
     def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> RoundState:
@@ -303,6 +303,13 @@ class ParallelReader:
 
 
 _ANSWER_KEY = -1
+
+
+def _draft(plan: Plan, state: RoundState, item: Item) -> str:
+    """A good guess at a reply: most chunks have nothing new, and a merge keeps the memory."""
+    if item.kind == "note":
+        return plan.profile.nothing
+    return state.memory if item.kind == "merge" and state.last_level else ""
 
 
 def _suffix(state: RoundState, key: int) -> str:

@@ -1,0 +1,146 @@
+"""Readers side by side: accuracy, calls, tokens and seconds of each at several lengths, on one machine in one run.
+
+    python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL] [--reader NAME …] [--task NAME …]
+        [--tokens N …] [--samples N] [--alone N] [--seed N]
+
+Every reader gets the same samples. `seconds` is the time of one reading that runs alone, the mean of `--alone` of them, the
+readers taking turns sample by sample (machines are noisy); accuracy and counts are of all readings, which run together.
+OUT.csv gets a row for each reader, task and length. Readings that failed count as wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from memagent.core import Plan
+from memagent.driver import Transcript, run
+from memagent.evaluation.folder import RunFolder
+from memagent.evaluation.runner import Evaluation, evaluate
+from memagent.evaluation.runs import Run
+from memagent.evaluation.statistics import wilson
+from memagent.models.open import OpenModel, open_model, open_tokenizer
+from memagent.settings import Settings, make_plan, make_settings
+from memagent.tasks.files import SampleFile
+from memagent.tasks.synthesis import Recipe, write_samples
+
+COLUMNS = "reader task tokens n accuracy low high calls tokens_in tokens_out share_read alone seconds".split()
+
+
+def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int) -> Iterator[dict[str, Any]]:
+    """A row for each task and length of a sample file: accuracy and means over the readings."""
+    with TemporaryDirectory() as folder:
+        evaluation = Evaluation(
+            samples=SampleFile.open(samples), opened=opened, settings=settings, attempts=1, batch=batch, concurrency=8
+        )
+        with RunFolder.open(Path(folder) / "run", evaluation.config()) as out:
+            evaluate(evaluation, out, None)
+        cells: dict[tuple[str, int], list[Any]] = {}
+        for placed in Run.open(Path(folder) / "run").records():
+            record = placed.record
+            cells.setdefault((record.task, int(record.meta["target"])), []).append(record)
+        for (task, tokens), records in cells.items():
+            right = sum(record.scores["strict"] for record in records)
+            interval = wilson(right, len(records))
+            yield {
+                "reader": settings.reader,
+                "task": task,
+                "tokens": tokens,
+                "n": len(records),
+                "accuracy": round(right / len(records), 4),
+                "low": round(interval.low, 4),
+                "high": round(interval.high, 4),
+                "calls": round(mean(len(record.turns) for record in records), 1),
+                "tokens_in": round(mean(sum(turn.prompt_tokens for turn in record.turns) for record in records)),
+                "tokens_out": round(mean(sum(turn.completion_tokens for turn in record.turns) for record in records)),
+                "share_read": round(mean(read(record) for record in records), 4),
+            }
+
+
+def read(record: Any) -> float:
+    """The share of a document that some turn showed."""
+    spans = sorted({(span.start, span.end) for turn in record.turns if turn.kind != "merge" for span in turn.spans})
+    shown, end = 0, 0
+    for start, stop in spans:
+        shown += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return shown / max(1, record.characters)
+
+
+def alone(opened: OpenModel, plan: Plan) -> float:
+    """Seconds of one reading."""
+    began = time.perf_counter()
+    [result] = run([plan], opened.engine, keep=False)
+    if not isinstance(result, Transcript):
+        raise result
+    return time.perf_counter() - began
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.readers")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--base-url")
+    parser.add_argument("--profile")
+    parser.add_argument("--window", type=int)
+    parser.add_argument("--budgets", type=int, nargs=4, metavar=("QUESTION", "CHUNK", "MEMORY", "ANSWER"))
+    parser.add_argument("--reader", action="append", default=[])
+    parser.add_argument("--task", action="append", default=[])
+    parser.add_argument("--tokens", action="append", type=int, default=[])
+    parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--alone", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=401201)
+    given = parser.parse_args(arguments)
+    opened = open_model(given.model, base_url=given.base_url, window=given.window)
+    names = ("question_tokens", "chunk_tokens", "memory_tokens", "answer_tokens")
+    chosen: dict[str, Any] = dict(zip(names, given.budgets or (), strict=False))
+    if given.profile:
+        chosen["profile"] = given.profile
+    settings = {name: make_settings(opened, model=given.model, reader=name, **chosen) for name in given.reader}
+    rows: list[dict[str, Any]] = []
+    with TemporaryDirectory() as folder:
+        for tokens in given.tokens or [1024]:
+            for task in given.task or ["niah_single_2"]:
+                file = Path(folder) / f"{task}-{tokens}.jsonl"
+                recipe = Recipe(
+                    tasks=(task,),
+                    tokens=(tokens,),
+                    samples=given.samples,
+                    tokenizer=partial(open_tokenizer, "embedded"),
+                    seed=given.seed,
+                )
+                write_samples(recipe, file)
+                made = list(islice(SampleFile.open(file), given.alone))
+                here = [row for one in settings.values() for row in measured(opened, one, file, given.batch)]
+                seconds: dict[str, list[float]] = {name: [] for name in settings}
+                for sample in made:
+                    for name, one in settings.items():
+                        seconds[name].append(alone(opened, make_plan(sample.document, sample.question, one, opened)))
+                for row in here:
+                    took = seconds[row["reader"]]
+                    rows.append({**row, "alone": len(took), "seconds": round(mean(took), 3) if took else ""})
+                    print(rows[-1], file=sys.stderr)
+                write(given.out, rows)
+    opened.engine.close()
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
