@@ -1,6 +1,6 @@
 """Runs `make ask` and draws what the terminal shows: docs/assets/run.svg.
 
-    python examples/record_run.py
+python examples/record_run.py
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ReadingOptions(TypedDict, total=False):
     """What can be chosen of a reading; what is left out follows from the model.
 
     profile             a prompt profile, its name, or a TOML file
-    reader              a name from `memagent readers`; "auto" chooses one for the document; `reader_options` are its options
+    reader              a name from `memagent readers`, of which "auto" chooses one; `reader_options` are its options
     …_tokens            budgets, in tokens of the model's tokenizer
     temperature, top_p  sampling; temperature 0 (the default) is greedy
     seed                of the sampling
