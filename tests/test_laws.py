@@ -14,14 +14,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent import from_text
-from memagent.core import Budgets, Completion, Sampling, advance, make_reader, pending, plan_reading, split, start, turn
+from memagent.core import (
+    Budgets,
+    Completion,
+    Sampling,
+    Span,
+    advance,
+    make_reader,
+    pending,
+    plan_reading,
+    split,
+    start,
+    turn,
+)
+from memagent.core.budgets import template_tokens
 from memagent.core.readers import READERS
+from memagent.core.readers.chunkwise import memory_tokens
 from memagent.core.spans import merged
 from memagent.driver import TurnRecord, aread, read, read_batch, run
-from memagent.errors import ContextTooLongError, ModelUnavailableError
+from memagent.errors import ConfigError, ContextTooLongError, ModelUnavailableError, TooLongError
 from memagent.journal import Journal
 from memagent.models.scripted import ScriptedModel
 from memagent.ranking import bm25
+from memagent.result import Ledger
 from memagent.session import restore, turn_entry
 from tests.core.test_reading import PROFILE
 from tests.helpers import WordTokenizer
@@ -44,17 +59,17 @@ WORDING = replace(
 )
 
 
-def plan(name, **options):
+def plan(name, question="where is word7?", budgets=None, **options):
     """A reading of a document of 400 tokens; `direct` reads one that fits."""
     text = DOCUMENT if name != "direct" else DOCUMENT[:400]
     room = {"passages": 2} if name == "retrieve" else {}
     return plan_reading(
         from_text(text),
-        "where is word7?",
+        question,
         reader=RoundsReader() if name == "rounds" else make_reader(name, {**room, **options}),
         tokenizer=WordTokenizer(),
         profile=WORDING,
-        budgets=Budgets(question=8, chunk=30 if name == "parallel" else 80, memory=12, answer=8),
+        budgets=budgets or Budgets(question=8, chunk=30 if name == "parallel" else 80, memory=12, answer=8),
         sampling=Sampling(temperature=1.0, seed=4),
         ranker=bm25,
     )
@@ -90,7 +105,7 @@ def think(turn):
 
 def driven(a_plan, choose, state=None, stop=None):
     """Turns answered in the order that `choose` decides, one at a time: (state, records)."""
-    state, records, split_since = state or start(a_plan), [], False
+    state, records, splits = state or start(a_plan), [], []
     while ids := list(pending(a_plan, state)):
         if stop is not None and len(records) == stop:
             break
@@ -98,17 +113,17 @@ def driven(a_plan, choose, state=None, stop=None):
         shown = turn(a_plan, state, choose(ids))
         result = think(shown)
         if isinstance(result, ContextTooLongError):
-            state, split_since = split(a_plan, state, shown.id), True
+            state = split(a_plan, state, shown.id)
+            splits.append(shown.id)
             continue
         number, state = state.turns, advance(a_plan, state, shown.id, result)
-        snapshot = state.settled or split_since
-        split_since = split_since and not snapshot
         records.append(
             TurnRecord(
                 number=number, id=shown.id, kind=shown.kind, spans=shown.spans, completion=result, state=state,
-                snapshot=snapshot,
+                snapshot=state.settled, splits=tuple(splits),
             )
         )  # fmt: skip
+        splits = []
     return state, records
 
 
@@ -255,3 +270,81 @@ def test_turns_that_ended_beside_one_that_failed_are_not_lost():
         [result] = run([plan("rounds")], engine, observer=heard.extend)
         assert isinstance(result, ModelUnavailableError)
         assert heard
+
+
+@every_reader
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=10, deadline=None)
+def test_what_is_planned_left_and_shown_are_upper_bounds_and_every_prompt_fits(name, options, seed):
+    """For replies as long as they may be, and a question that is as long as it may be."""
+    draw = random.Random(seed)
+    budgets = Budgets(question=draw.choice([8, 50]), chunk=80, memory=draw.choice([8, 30]), answer=draw.choice([8, 200]))
+    question = " ".join(f"why{n}" for n in range(budgets.question))
+    a_plan = plan(name, question=question, budgets=budgets, **options) if name != "rounds" else None
+    if a_plan is None:
+        return  # which only exists here, and promises nothing
+    window = next(size for size in range(10_000) if fits(a_plan, size))
+    tokenizer, state, prompts, left = a_plan.tokenizer, start(a_plan), [], []
+    while ids := list(pending(a_plan, state)):
+        shown = turn(a_plan, state, draw.choice(ids))
+        left.append(a_plan.reader.left(a_plan, state))
+        prompts.append(tokenizer.count(f"{shown.system} {shown.user}"))
+        assert prompts[-1] + shown.max_tokens <= window
+        reply = " ".join(f"w{draw.random()}" for _ in range(shown.max_tokens))
+        if name == "recall":
+            reply += "\nrecall: w0"
+        state = advance(a_plan, state, shown.id, Completion(text=reply))
+    assert all(said >= len(left) - place for place, said in enumerate(left))
+    assert len(left) <= a_plan.turns
+    wording = template_tokens(a_plan.profile, tokenizer, 0, a_plan.reader.templates)
+    each = wording + tokenizer.count(question) + memory_tokens(a_plan)
+    assert sum(prompts) <= a_plan.turns * each + a_plan.reader.shown(a_plan)
+
+
+def fits(a_plan, window):
+    try:
+        a_plan.reader.prepare(a_plan, window, 0, None)
+    except (ConfigError, TooLongError):
+        return False
+    return True
+
+
+def test_reasoning_in_a_reply_is_no_note_that_a_line_is_traced_to():
+    follower = Ledger()
+    spans = [(Span(start=place, end=place + 10),) for place in (0, 10)]
+    thought = {"text": "<think>amber is 12, does it say so?</think>cobalt is 34"}
+    follower.add(0, "note", spans[0], "noted", "", thought)
+    follower.add(1, "note", spans[1], "noted", "", {"text": "amber is 12"})
+    follower.add(2, "merge", (*spans[0], *spans[1]), "kept", "amber is 12", {"text": "amber is 12"})
+    assert [one.spans for one in follower.origins] == [spans[1]]
+
+
+@every_reader
+def test_a_reading_that_ends_with_an_empty_answer_time_and_again_is_resumed_every_time(name, options, tmp_path):
+    a_plan = plan(name, **options)
+    if name == "rounds":  # which only exists here, and may ask as it likes
+        return
+
+    def silent(shown):
+        return "" if shown.kind == "answer" else f"noted {shown.id}"
+
+    with Journal.open(tmp_path / "journal.sqlite3") as journal:
+        id = journal.start(question="?", settings={}, document={}, plan_digest=a_plan.digest())
+        for _ in range(3):
+            state = restore(journal, id, a_plan).state
+            ended = read(a_plan, ScriptedModel(silent), state=state)
+            journal.append_many((id, turn_entry(one)) for one in ended.records)
+        assert restore(journal, id, a_plan).state.answer is None
+
+
+def test_splits_are_stored_by_name_so_that_a_journal_does_not_grow_with_their_number_squared():
+    def small(shown):
+        too_long = shown.kind == "note" and sum(map(len, shown.spans)) > 150
+        return ContextTooLongError("too long") if too_long else f"noted {shown.id}"
+
+    a_plan = plan("parallel")
+    ended = read(a_plan, ScriptedModel(small))
+    stored = [turn_entry(one).state for one in ended.records]
+    named = [one["splits"] for one in stored if one and "splits" in one]
+    assert sum(map(len, named)) >= len(a_plan.chunks)
+    assert sum(one is not None and "notes" in one for one in stored) <= 4  # the ends of the rounds and the answer

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memagent.api import aread, aread_many, aresume, read, read_many, resume
+    from memagent.api import aread, aread_many, aresume, read, read_many, resume, resume_many
     from memagent.core import Budgets, Completion, Engine, Profile, Sampling, Span, Tokenizer, Turn
     from memagent.documents import Document, from_text, load
     from memagent.errors import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "memagent.api": ("aread", "aread_many", "aresume", "read", "read_many", "resume"),
+    "memagent.api": ("aread", "aread_many", "aresume", "read", "read_many", "resume", "resume_many"),
     "memagent.core": ("Budgets", "Completion", "Engine", "Profile", "Sampling", "Span", "Tokenizer", "Turn"),
     "memagent.documents": ("Document", "from_text", "load"),
     "memagent.errors": (
@@ -108,6 +108,7 @@ __all__ = [
     "read",
     "read_many",
     "resume",
+    "resume_many",
 ]
 
 

@@ -26,12 +26,14 @@ class ReadOptions(ReadingOptions, total=False):
               `open_model` returned
     base_url  base URL of an OpenAI-compatible server
     journal   an open journal makes the reading durable; without one nothing is written
+    together  for `read_many`: one reading with one memory for all questions, instead of one reading for each
     watcher   is called after every step with the readings that moved
     """
 
     model: str | OpenModel
     base_url: str | None
     journal: Journal | None
+    together: bool
     watcher: Watcher | None
 
 
@@ -52,7 +54,7 @@ def read_many(document: Source, questions: Sequence[str], **options: Unpack[Read
     A reading that failed has its `error` set; the others are not affected.
     """
     with _session(document, options) as session:
-        return session.run(session.start(questions), options.get("watcher"))
+        return session.run(_started(session, questions, options), options.get("watcher"))
 
 
 async def aread(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
@@ -64,7 +66,8 @@ async def aread(document: Source, question: str, **options: Unpack[ReadOptions])
 async def aread_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
     """As `read_many`, without blocking the event loop."""
     async with _without_blocking(lambda: _session(document, options)) as session:
-        return await session.arun(await asyncio.to_thread(session.start, questions), options.get("watcher"))
+        readings = await asyncio.to_thread(_started, session, questions, options)
+        return await session.arun(readings, options.get("watcher"))
 
 
 def resume(
@@ -84,8 +87,8 @@ def resume(
     that ended it.
     """
     with _resumed(id, document, journal, model, base_url) as (session, reading):
-        [result] = session.run([reading], watcher)
-    return _answered(result)
+        results = session.run([reading], watcher)
+    return _answered(_single(results))
 
 
 async def aresume(
@@ -99,8 +102,22 @@ async def aresume(
 ) -> Reading:
     """As `resume`, without blocking the event loop."""
     async with _without_blocking(lambda: _resumed(id, document, journal, model, base_url)) as (session, reading):
-        [result] = await session.arun([reading], watcher)
-    return _answered(result)
+        results = await session.arun([reading], watcher)
+    return _answered(_single(results))
+
+
+def resume_many(
+    id: str,
+    document: Source | None = None,
+    *,
+    journal: Journal | None = None,
+    model: OpenModel | None = None,
+    base_url: str | None = None,
+    watcher: Watcher | None = None,
+) -> list[Reading]:
+    """As `resume`, for a reading of several questions together: a result for each of them, its `error` set if it failed."""
+    with _resumed(id, document, journal, model, base_url) as (session, reading):
+        return session.run([reading], watcher)
 
 
 def document_paths(record: ReadingRecord) -> list[str]:
@@ -118,6 +135,10 @@ def document_encoding(record: ReadingRecord) -> str | None:
     """The encoding that was given for a reading's document."""
     encoding = record.document.get("encoding")
     return str(encoding) if encoding else None
+
+
+def _started(session: Session, questions: Sequence[str], options: ReadOptions) -> list[Progress]:
+    return session.start(session.together(questions) if options.get("together") else questions)
 
 
 @contextmanager
@@ -195,6 +216,12 @@ async def _without_blocking(make: Callable[[], AbstractContextManager[T]]) -> As
         await asyncio.wait([entering])
         if entering.exception() is None:
             context.__exit__(None, None, None)
+
+
+def _single(results: Sequence[Reading]) -> Reading:
+    if len(results) > 1:
+        raise JournalError(f"reading {results[0].id} answers {len(results)} questions: resume it with resume_many")
+    return results[0]
 
 
 def _answered(result: Reading) -> Reading:

@@ -29,8 +29,9 @@ class TurnRecord:
     """A finished turn: what was shown (`spans`), what came back, what it came to, and the state after it.
 
     `number` counts the finished turns of the reading from 0, in the order in which they ended. `id` is the turn's name,
-    whatever the order. `snapshot`: the state has to be stored with the turn, because turns before it do not lead there by
-    themselves (or because it is small).
+    whatever the order. `splits` are the turns that did not fit the window and were split since the turn before, in order.
+    `snapshot`: the state is small and is stored with the turn; otherwise the splits are, and lead to it with the
+    completions.
     """
 
     number: int
@@ -40,6 +41,7 @@ class TurnRecord:
     completion: Completion
     state: State
     snapshot: bool = True
+    splits: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -81,7 +83,7 @@ class _Cursor:
         self.plan = plan
         self.state = state or reading.start(plan)
         self._keep = keep
-        self._split = False  # since the last snapshot
+        self._splits: list[str] = []  # since the last turn
         self.records: list[TurnRecord] = []
         self.failure: ModelError | None = None
 
@@ -101,14 +103,13 @@ class _Cursor:
                 self.state = reading.split(self.plan, self.state, turn.id)
             except ContextTooLongError as error:
                 raise error from result
-            self._split = True
+            self._splits.append(turn.id)
             return None
         if isinstance(result, Exception):
             raise result
         number = self.state.turns
         self.state = reading.advance(self.plan, self.state, turn.id, result)
-        snapshot = self.state.settled or self._split
-        self._split = self._split and not snapshot
+        splits, self._splits = tuple(self._splits), []
         record = TurnRecord(
             number=number,
             id=turn.id,
@@ -116,7 +117,8 @@ class _Cursor:
             spans=turn.spans,
             completion=result,
             state=self.state,
-            snapshot=snapshot,
+            snapshot=self.state.settled,
+            splits=splits,
         )
         if self._keep:
             self.records.append(record)

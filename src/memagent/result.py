@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from memagent.core import LineOrigin, Outcome, Provenance, Span, Text
+from memagent.core import Completion, LineOrigin, Outcome, Provenance, Span, Text
+from memagent.core.outcomes import reply_text
 from memagent.core.spans import merged
 from memagent.core.types import TurnKind
 from memagent.errors import ModelError
@@ -132,7 +133,8 @@ class Ledger:
         self.outcomes[outcome] += 1
         self.last_spans = spans
         self._shown = list(merged([*self._shown, *spans]))
-        reply = "" if outcome in _NO_NOTE else str(completion.get("text", ""))
+        # Of what the model said, its reasoning is no note.
+        reply = "" if outcome in _NO_NOTE else reply_text(Completion(text=str(completion.get("text", ""))), "", False)[0]
         self._provenance.update(number, spans, memory, kind=kind, reply=reply)
         added = {key: completion.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
         self.usage = Usage(

@@ -6,19 +6,20 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from memagent.choice import Choice, choose, with_reader
 from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State
 from memagent.core import reading as protocol
+from memagent.core.readers.together import TogetherState
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import ModelError, ModelReplyError
 from memagent.journal import Journal, TurnEntry
 from memagent.models.open import OpenModel
-from memagent.result import Ledger, Reading, evidence, sources
-from memagent.settings import AUTO, Settings, make_plan
+from memagent.result import Ledger, Reading, Usage, evidence, sources
+from memagent.settings import AUTO, Settings, asked_together, make_plan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Progress:
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
+# The only key of a stored state that is not a state, but the turns that were split before its own.
+_SPLITS = "splits"
 _COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
@@ -95,6 +98,14 @@ class Session:
         plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
         self._chunks = plan.chunks
         return plan
+
+    def together(self, questions: Sequence[str]) -> list[str]:
+        """From now on, several questions are asked in one reading. Returns the one question that stands for them.
+
+        Raises ConfigError, with the sum, if a budget is too small for so many.
+        """
+        self.settings, asked = asked_together(self.settings, questions, self.opened)
+        return [asked]
 
     def start(self, questions: Sequence[str]) -> list[Progress]:
         """Plans a reading for every question and adds them to the journal, without calling the model."""
@@ -175,7 +186,35 @@ class Session:
     def _finish(
         self, readings: Sequence[Progress], results: Sequence[Transcript | ModelError], began: float
     ) -> list[Reading]:
-        return [self._result(reading, result, began) for reading, result in zip(readings, results, strict=True)]
+        return [
+            made
+            for reading, result in zip(readings, results, strict=True)
+            for made in self._results(reading, result, began)
+        ]
+
+    def _results(self, reading: Progress, result: Transcript | ModelError, began: float) -> list[Reading]:
+        """The result of a reading, one for each of its questions. Turns and usage are counted with the first."""
+        whole = self._result(reading, result, began)
+        if not isinstance(reading.state, TogetherState):
+            return [whole]
+        texts = [text or "" for text in reading.state.answers] or [""] * len(self.settings.together)
+        made = [self._one(whole, reading, *pair) for pair in zip(self.settings.together, texts, strict=True)]
+        return [made[0], *(replace(one, turns=0, outcomes={}, usage=Usage()) for one in made[1:])]
+
+    def _one(self, whole: Reading, reading: Progress, question: str, answer: str) -> Reading:
+        """The result for one question of a reading for several."""
+        cause = whole.cause or (None if answer else ModelReplyError("the model gave an empty answer"))
+        found = evidence(answer, self._origins(reading), self.document)
+        return replace(
+            whole, question=question, answer=answer, error=str(cause) if cause else None, cause=cause, evidence=found
+        )
+
+    def _origins(self, reading: Progress) -> tuple[LineOrigin, ...]:
+        """Where the answer came from: the lines of the memory, or the text that the answer's turn showed."""
+        ledger = reading.ledger
+        if reading.state.finished and ledger.last_spans:
+            return (LineOrigin(line="", turn=ledger.turns - 1, spans=ledger.last_spans),)
+        return ledger.origins
 
     def _result(self, reading: Progress, result: Transcript | ModelError, began: float) -> Reading:
         cause = result if isinstance(result, ModelError) else None
@@ -185,9 +224,6 @@ class Session:
         if cause is not None and self.journal is not None and reading.id is not None:
             self.journal.fail(reading.id, str(cause))
         answer, ledger, plan = reading.state.answer or "", reading.ledger, reading.plan
-        origins = ledger.origins
-        if reading.state.finished and ledger.last_spans:  # an answer from a text, not from a memory
-            origins = (LineOrigin(line="", turn=ledger.turns - 1, spans=ledger.last_spans),)
         return Reading(
             question=plan.question,
             answer=answer,
@@ -200,7 +236,7 @@ class Session:
             outcomes=dict(ledger.outcomes),
             usage=ledger.usage,
             provenance=sources(ledger.origins, self.document),
-            evidence=evidence(answer, origins, self.document),
+            evidence=evidence(answer, self._origins(reading), self.document),
             document={**describe(self.document), "tokens": plan.tokens},
             model=self.settings.model,
             identity=self.settings.identity,
@@ -211,14 +247,14 @@ class Session:
 def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     """A reading from the journal: its state, cost and provenance, from its stored turns.
 
-    The state is the last one stored, and what the completions after it lead to. A reading that ended with an empty answer
-    is asked for its answer again.
+    The state is the last one stored, and what the splits and completions after it lead to. A reading that ended with an
+    empty answer is asked for its answer again.
     """
     reading, replayed = Progress(plan=plan, state=protocol.start(plan), id=id), list[TurnEntry]()
     snapshot: Mapping[str, Any] | None = None
     for entry in journal.turns(id):
         reading.ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
-        if entry.state is None:
+        if entry.state is None or set(entry.state) == {_SPLITS}:
             replayed.append(entry)
         else:
             snapshot, replayed = entry.state, []
@@ -226,6 +262,10 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     if snapshot is not None:
         reading.state = plan.reader.load(snapshot)
     for entry in replayed:
+        for split in _splits(entry):
+            reading.state = protocol.split(plan, reading.state, split)
+        if reading.state.answer == "":  # the next turn was asked after an earlier resume
+            reading.state = plan.reader.reopen(plan, reading.state)
         reading.state = protocol.advance(plan, reading.state, entry.id, _completion(entry.completion))
     if reading.state.answer == "":
         reading.state = plan.reader.reopen(plan, reading.state)
@@ -257,13 +297,19 @@ def turn_entry(record: TurnRecord) -> TurnEntry:
             "reasoning": record.completion.reasoning,
             **_costs(record.completion),
         },
-        state=record.state.to_json() if record.snapshot else None,
+        state=record.state.to_json() if record.snapshot else {_SPLITS: list(record.splits)} if record.splits else None,
     )
 
 
 def spans_of(entry: TurnEntry) -> tuple[Span, ...]:
     """The characters of the document that a stored turn showed."""
     return tuple(Span(start=start, end=end) for start, end in entry.spans)
+
+
+def _splits(entry: TurnEntry) -> Sequence[str]:
+    """The turns that were split since the turn before."""
+    values: Mapping[str, Any] = entry.state or {}
+    return tuple(values.get(_SPLITS, ()))
 
 
 def _completion(values: Mapping[str, Any]) -> Completion:

@@ -22,6 +22,7 @@ from memagent.core import (
     template_tokens,
     with_overrides,
 )
+from memagent.core.readers.together import TogetherReader, list_of
 from memagent.core.reading import options
 from memagent.errors import ConfigError
 from memagent.models.open import OpenModel
@@ -75,6 +76,7 @@ class Settings:
     rules: Rules
     reader: str = "memory"
     reader_options: Mapping[str, Any] = field(default_factory=dict)
+    together: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -93,6 +95,7 @@ class Settings:
                     "profile": profile_from_mapping(values["profile"], "the journal"),
                     "budgets": Budgets(**values["budgets"]),
                     "sampling": Sampling(**values["sampling"]),
+                    "together": tuple(values.get("together", ())),
                 }
             )
         except (KeyError, TypeError) as error:
@@ -126,15 +129,27 @@ def make_settings(
     )
 
 
+def asked_together(settings: Settings, questions: Sequence[str], opened: OpenModel) -> tuple[Settings, str]:
+    """The settings of one reading for several questions, and the question that stands for them.
+
+    Raises ConfigError, with the sum, if a budget is too small for so many.
+    """
+    asked = list_of(questions, settings.profile, settings.budgets, opened.engine.tokenizer)
+    return replace(settings, together=tuple(question.strip() for question in questions)), asked
+
+
 def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:
     """The plan of one reading. `chunks` re-uses the cut of another question's plan over the same text.
 
     Raises ConfigError for a question, budgets or options that cannot work, TooLongError for a document that does not fit.
     """
+    reader = make_reader(settings.reader, settings.reader_options)
+    if settings.together:
+        reader = TogetherReader(reader=reader, questions=settings.together, reads_as=settings.reader)
     return plan_reading(
         text,
         question,
-        reader=make_reader(settings.reader, settings.reader_options),
+        reader=reader,
         tokenizer=opened.engine.tokenizer,
         profile=settings.profile,
         budgets=settings.budgets,

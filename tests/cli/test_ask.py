@@ -348,3 +348,21 @@ def test_the_journal_holds_what_was_said(memagent, book, served):
     assert spans[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(spans))
     assert spans[-1][1] == len(book.read_text())
+
+
+def test_questions_that_are_read_together_share_one_reading_and_its_cost(memagent, book, served, server):
+    room = ["--memory-tokens", 80]
+    asked = ["-q", QUESTION, "-q", "What else is told?"]
+    apart = memagent("ask", book, *asked, "--json", *served, *room).json
+    server.requests.clear()
+    estimate = memagent("ask", book, *asked, "--together", "--dry-run", "--json", *served, *room).json
+    assert server.requests == []
+    both = memagent("ask", book, *asked, "--together", "--json", *served, *room).json["readings"]
+    assert [one["question"] for one in both] == [QUESTION, "What else is told?"]
+    assert both[0]["answer"] == apart["readings"][0]["answer"]
+    assert len(server.requests) == estimate["calls"] == both[0]["usage"]["calls"]
+    assert len(server.requests) < 0.6 * sum(one["usage"]["calls"] for one in apart["readings"])
+    shown = memagent("ask", book, *asked, "--together", *served, *room).out
+    assert shown.count("  memory:") == 1
+    alone = memagent("ask", book, "-q", QUESTION, "--together", *served, *room)
+    assert (alone.code, "at least 2 questions" in alone.err) == (2, True)

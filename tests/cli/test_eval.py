@@ -138,7 +138,7 @@ def test_no_key_is_written(memagent, samples, server, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (["--reader", "guess"], "no reader 'guess': use one of memory, append, direct, truncate, retrieve"),
+        (["--reader", "guess"], "no reader 'guess': use one of memory, gated, parallel, search, reread, recall"),
         (["--reader", "whole"], "the reader 'whole' is called 'direct' now"),
         (["--reader", "refine"], "the reader 'refine' is called 'append' now"),
         (["--by-turns"], "--by-turns is now named --through-memory"),

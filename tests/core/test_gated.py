@@ -108,3 +108,10 @@ def test_questions_that_need_the_whole_document_are_known():
         assert needs_whole(question)
     for question in ("What is the code for amber-falcon?", "Who wrote the letter?", "Is Allan the captain?"):
         assert not needs_whole(question)
+
+
+@pytest.mark.parametrize("reply", ["No change.\nenough", "enough", "nothing new\nenough"])
+def test_enough_does_not_end_a_reading_that_has_no_memory(reply):
+    state = after(plan(exit=True), reply)
+    assert (state.memory, state.part) == ("", 1)
+    assert state.outcome in ("skipped", "unchanged")

@@ -15,6 +15,7 @@ from memagent.core.readers.parallel import RoundState
 from memagent.driver import read
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models.scripted import ScriptedModel
+from memagent.models.tokenizers import EstimateTokenizer
 from tests.core import test_reading
 from tests.helpers import StringText, WordTokenizer
 
@@ -238,3 +239,23 @@ def test_groups_are_neighbours_that_fit(sizes, room):
 def test_merges_are_counted_level_by_level():
     assert [most_merges(notes, 2) for notes in (0, 1, 2, 3, 4, 5, 8)] == [0, 1, 1, 2, 3, 4, 7]
     assert most_merges(1000, 4) == 250 + 63 + 16 + 4 + 1
+
+
+def test_notes_that_an_estimate_takes_for_too_long_are_merged_in_pairs():
+    text = StringText("word " * 400)
+    budgets = Budgets(question=20, chunk=100, memory=45, answer=8)
+    reader = make_reader("parallel", {"rounds": 1})
+    a_plan = plan_reading(
+        text, "why?", reader=reader, tokenizer=EstimateTokenizer(), profile=PROFILE, budgets=budgets
+    )  # fmt: skip
+    digits = " ".join("9" * 40)  # 79 estimated tokens; the server counts 40
+    engine = ScriptedModel(lambda shown: Completion(text=digits, completion_tokens=40))
+    state = read(a_plan, engine).state
+    assert next(one.id for one in engine.turns if one.kind == "merge") == "round-1/merge-1:1-2"
+    assert state.turns <= a_plan.turns
+
+
+def test_a_merge_that_leaves_the_memory_as_it_was_ends_the_reading():
+    _, turns = reading(lambda shown: f"note {shown.id}" if shown.kind == "note" else "the same")
+    rounds = {one.id.partition("/")[0] for one in turns}
+    assert rounds == {"round-1", "round-2", "answer"}

@@ -44,3 +44,12 @@ def test_a_single_note_that_becomes_the_memory_keeps_its_origin():
     follower.update(0, span(0, 10), "amber is 12", kind="note", reply="amber is 12")
     follower.update(1, span(10, 20), "amber is 12", kind="note", reply="")
     assert origins(follower) == {"amber is 12": (0, span(0, 10))}
+
+
+def test_a_merged_line_is_traced_to_notes_that_the_merge_showed():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "", kind="note", reply="amber is 12 today")
+    follower.update(1, span(10, 20), "", kind="note", reply="cobalt is 34")
+    follower.update(2, span(20, 30), "", kind="note", reply="amber is 12")
+    follower.update(3, span(10, 30), "amber: 12", kind="merge", reply="amber: 12")
+    assert origins(follower) == {"amber: 12": (2, span(20, 30))}

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.core import Budgets, make_reader
+from memagent.core import Budgets, make_reader, start
+from memagent.core.readers import recall
 from memagent.core.readers.recall import best_match, parted
 from memagent.driver import read
 from memagent.errors import ConfigError
 from memagent.models.scripted import ScriptedModel
 from tests.core import test_reading
-from tests.helpers import WordTokenizer
+from tests.helpers import WordTokenizer, next_turn, replied
 
 PROFILE = replace(test_reading.PROFILE, recall="Q {question} M {memory} R {recalled} C {chunk} or {wanted}")
 BUDGETS = Budgets(question=20, chunk=26, memory=10, answer=8)
@@ -97,3 +98,27 @@ def test_of_equal_matches_the_latest_is_shown():
 def test_budgets_without_room_are_refused():
     with pytest.raises(ConfigError, match="24 tokens has no room for a recalled memory of 10 and 16 tokens of text"):
         plan(budgets=replace(BUDGETS, chunk=24))
+
+
+def test_an_answer_without_room_for_two_memories_is_refused():
+    budgets = replace(BUDGETS, answer=60)
+    need = 60 + 20 + 2 * 10 + 13  # answer, question, memories; wording with the slack
+    plan(budgets=budgets, window=need)
+    with pytest.raises(ConfigError, match=r"the answer does not fit the window of 112 tokens: .* 2 × 10 memory"):
+        plan(budgets=budgets, window=need - 1)
+
+
+def test_a_profile_without_a_form_asks_for_nothing():
+    assert parted("a\nb", "") == ("a\nb", "")
+
+
+def test_what_is_wanted_is_only_looked_for_where_it_is_shown(monkeypatch):
+    looked = []
+    monkeypatch.setattr(recall, "best_match", lambda memories, query: looked.append(query) or "")
+    a_plan = plan()
+    state = start(a_plan)
+    for n in range(3):
+        state = replied(a_plan, state, f"memory {n}\nrecall: amber")
+    assert not looked
+    next_turn(a_plan, state)
+    assert looked == ["amber"]

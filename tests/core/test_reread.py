@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from memagent.core import Budgets, make_reader
+from memagent.core import Budgets, make_reader, start
 from memagent.driver import read
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models.scripted import ScriptedModel
 from tests.core import test_reading
+from tests.helpers import WordTokenizer, next_turn, replied
 
 PROFILE = replace(
     test_reading.PROFILE,
@@ -113,3 +114,30 @@ def test_budgets_and_wording_are_checked_before_the_first_turn():
 def test_a_judgement_that_does_not_fit_is_an_error():
     with pytest.raises(ContextTooLongError, match="the question and the memory"):
         read(plan(), ScriptedModel(lambda turn: ContextTooLongError("long") if turn.kind == "query" else "noted"))
+
+
+def test_a_document_without_text_is_answered_at_once():
+    engine = ScriptedModel(["nothing there"])
+    a_plan = test_reading.plan(text="", profile=PROFILE, budgets=BUDGETS, reader=make_reader("reread"))
+    assert read(a_plan, engine).answer == "nothing there"
+
+
+def test_of_many_questions_those_that_fit_the_window_are_shown():
+    long = [f"{n} and five more words here" for n in range(9)]
+    _, turns = reading(long, rereads=9)
+    judges = [one.user for one in turns if one.kind == "query"]
+    room = BUDGETS.chunk + BUDGETS.memory - BUDGETS.question
+    assert all(WordTokenizer().count(one.partition("asked ")[2].removesuffix(" or enough")) <= room for one in judges)
+    assert f"asked {long[5]}\n{long[6]}\n{long[7]} or enough" in judges[8]
+
+
+def test_the_turns_that_are_left_are_never_more_than_was_said():
+    a_plan = plan()
+    state, said = start(a_plan), []
+    for questions in itertools.repeat(iter(["one?", "two?"])):
+        if state.finished:
+            break
+        said.append(a_plan.reader.left(a_plan, state))
+        kind = next_turn(a_plan, state).kind
+        state = replied(a_plan, state, next(questions) if kind == "query" else "words")
+    assert said == list(range(len(said), 0, -1)) == list(range(a_plan.turns, 0, -1))

@@ -25,14 +25,15 @@ TEXT = from_text("\n".join(LINES))
 BUDGETS = Budgets(question=20, chunk=60, memory=30, answer=8)
 
 
-def plan(profile=PROFILE, text=TEXT, ranker=bm25, **options):
+def plan(profile=PROFILE, text=TEXT, ranker=bm25, budgets=BUDGETS, window=None, **options):
     return plan_reading(
         text,
         "Where does the owner of the falcon live?",
         reader=make_reader("search", options),
         tokenizer=WordTokenizer(),
         profile=profile,
-        budgets=BUDGETS,
+        budgets=budgets,
+        window=window,
         ranker=ranker,
     )
 
@@ -122,3 +123,12 @@ def test_wrong_options_and_a_missing_ranker_are_refused():
         make_reader("search", {"passages": 0})
     with pytest.raises(ConfigError, match="needs a ranker"):
         plan(ranker=None)
+
+
+def test_a_query_that_does_not_fit_the_window_is_refused():
+    budgets = Budgets(question=90, chunk=40, memory=10, answer=8)
+    need = 2 * 90 + 10 + 14  # the question, the query, the memory; wording with the slack
+    plan(budgets=budgets, window=need + 5)
+    with pytest.raises(ConfigError, match=r"a query does not fit the window of \d+ tokens: .*; lower the question budget"):
+        plan(budgets=budgets, window=need - 5)
+    plan(budgets=budgets, window=need - 5, profile=test_reading.PROFILE)  # which asks for none

@@ -50,6 +50,9 @@ def ask(
         Path | None, typer.Option(help="A file with one question per line; # starts a comment line.")
     ] = None,
     direct: Annotated[bool, typer.Option("--direct", help="The same as --reader direct.")] = False,
+    together: Annotated[
+        bool, typer.Option("--together", help="Answer all questions in one reading, with one memory for all of them.")
+    ] = False,
     encoding: Annotated[str | None, typer.Option(help="Encoding of text files, if detection is wrong.")] = None,
     as_json: AsJson = False,
     dry_run: Annotated[
@@ -68,6 +71,8 @@ def ask(
         settings = chosen.settings(opened, **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
         session = Session(document, opened, settings, journal, paths=[absolute(path) for path in paths], encoding=encoding)
+        if together:
+            asked = session.together(asked)
         if dry_run:
             print_estimate(session, asked, price_in, price_out, as_json)
         else:

@@ -7,6 +7,7 @@ from typing import Any
 
 from memagent.cli.console import print_json, write
 from memagent.core import Plan, template_tokens
+from memagent.core.readers.chunkwise import QUERIES, memory_tokens
 from memagent.errors import JournalError
 from memagent.journal import Journal, ReadingRecord, default_path
 from memagent.session import Session
@@ -42,7 +43,7 @@ def print_estimate(
 
 def _calls(values: Mapping[str, Any]) -> str:
     """How many calls: of a reader that decides how much it reads, the most there can be."""
-    most = "at most " if values["reader"] in ("parallel", "search", "gated") else ""
+    most = "at most " if values["reader"] in ("parallel", "search", "reread", "gated") else ""
     return f"{most}{values['calls']:,} calls"
 
 
@@ -64,12 +65,16 @@ def _numbers(
     session: Session, reader: str, plans: Sequence[Plan], price_in: float | None, price_out: float | None
 ) -> dict[str, Any]:
     settings, engine, budgets = session.settings, session.opened.engine, session.settings.budgets
-    wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, plans[0].reader.templates)
+    templates = plans[0].reader.templates
+    wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, templates)
+    # A query may be longer than a memory.
+    written = max([budgets.memory, *(budgets.question for name in templates if name in QUERIES)]) + budgets.reasoning
     prompt = completion = 0
     for plan in plans:
         asked = wording + engine.tokenizer.count(plan.question)
-        prompt += plan.turns * (asked + budgets.memory) + plan.reader.shown(plan)
-        completion += (plan.turns - 1) * budgets.update_tokens + budgets.answer_tokens
+        prompt += plan.turns * (asked + memory_tokens(plan)) + plan.reader.shown(plan)
+        answers = max(1, len(settings.together))
+        completion += (plan.turns - answers) * written + answers * budgets.answer_tokens
     priced = price_in is not None and price_out is not None
     tokens = plans[0].tokens  # of each: they read the same document
     speed = session.opened.defaults.tokens_per_second if reader == "memory" else None

@@ -20,7 +20,7 @@ _ODD = (
 
 def print_readings(session: Session, results: Sequence[Reading], hint: Hint, verbose: bool = False) -> None:
     """Prints answers with their evidence and memory to standard output, and the cost to standard error."""
-    for result in results:
+    for number, result in enumerate(results, 1):
         if len(results) > 1:
             write((result.question, "bold"))
         if result.error is not None:
@@ -29,7 +29,9 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
                 err.print(plain(hint.line(result.id)), soft_wrap=True)
             continue
         write((result.answer, "bold green"))
-        _print_origin(result)
+        _print_evidence(result)
+        if number == len(results) or not session.settings.together:  # else they have one memory
+            _print_memory(result)
         write()
     _print_costs(session, results, verbose)
 
@@ -43,11 +45,14 @@ def print_left_out(document: Document) -> None:
     err.print(f"[dim]skipped: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
 
 
-def _print_origin(result: Reading) -> None:
+def _print_evidence(result: Reading) -> None:
     for found in result.evidence:
         write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
     if not result.evidence:
         write(("  no evidence: the source text does not contain the words of the answer; check the answer yourself", "dim"))
+
+
+def _print_memory(result: Reading) -> None:
     write("  memory:" if result.provenance else "  memory: empty")
     for source in result.provenance:
         write(f"    {source.line}", (f"  turn {source.turn + 1}, from {source.place}" if source.place else "", "dim"))

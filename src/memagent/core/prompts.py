@@ -15,7 +15,7 @@ from memagent.errors import ConfigError
 
 AnswerFormat: TypeAlias = Literal["text", "boxed"]
 Template: TypeAlias = Literal[
-    "update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "judge", "recall", "retry"
+    "update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "judge", "recall", "together", "retry"
 ]
 
 _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: required fields, optional fields
@@ -30,6 +30,7 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: requi
     "query": (frozenset({"question", "memory"}), frozenset({"enough"})),
     "judge": (frozenset({"question", "memory"}), frozenset({"asked", "enough"})),
     "recall": (frozenset({"question", "memory", "chunk", "recalled"}), frozenset({"memory_tokens", "wanted"})),
+    "together": (frozenset({"questions"}), frozenset()),
     "retry": (frozenset(), frozenset({"limit"})),
 }
 
@@ -53,6 +54,7 @@ class Profile:
                   {asked}, the questions so far, and {enough}
     recall        shown instead of update by the reader `recall`: the same fields, {recalled} (an earlier memory) and
                   {wanted}
+    together      stands for several questions that are asked in one reading: {questions}, a numbered list
     nothing       the fixed reply by which a model says that a chunk adds nothing
     enough        the fixed reply by which it says that the memory is enough to answer
     wanted        begins the line by which it asks for an earlier memory
@@ -77,6 +79,7 @@ class Profile:
     query: str = ""
     judge: str = ""
     recall: str = ""
+    together: str = ""
     nothing: str = "nothing new"
     enough: str = "enough"
     wanted: str = "recall:"

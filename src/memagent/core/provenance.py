@@ -7,8 +7,10 @@ lines of the memory before, that hold its words: verbatim, or as few of them as 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from memagent.core.spans import merged
 from memagent.core.types import Span, TurnKind
@@ -35,27 +37,36 @@ class Provenance:
     def __init__(self) -> None:
         self._origins: dict[str, LineOrigin] = {}
         self._noted: dict[str, LineOrigin] = {}
+        self._places: list[tuple[int, LineOrigin]] = []  # the noted lines by where their text starts, sorted
 
     def update(
         self, turn: int, spans: tuple[Span, ...], memory: str, *, kind: TurnKind | str = "update", reply: str = ""
     ) -> None:
         """Takes in the memory after `turn`, in which `spans` were shown. `reply` is what a turn noted or merged."""
         if kind in ("note", "merge"):
-            for line in _lines(reply):
-                self._noted.setdefault(line, self._traced(line, turn, spans, kind))
+            known = self._known(spans) if kind == "merge" else {}
+            for origin in [_traced(line, turn, spans, known) for line in _lines(reply)]:
+                self._noted.setdefault(origin.line, origin)
+                insort(self._places, (origin.spans[0].start if origin.spans else 0, origin), key=itemgetter(0))
         before, self._origins = self._origins, {}
         for line in _lines(memory):
             self._origins[line] = before.get(line) or self._noted.get(line) or LineOrigin(line=line, turn=turn, spans=spans)
         if kind not in ("note", "merge") or list(before) != list(self._origins):
-            self._noted = {}
+            self._noted, self._places = {}, []
 
-    def _traced(self, line: str, turn: int, spans: tuple[Span, ...], kind: TurnKind | str) -> LineOrigin:
-        """The origin of a line that a note or a merge wrote."""
-        found = _covering(line, [*self._origins.values(), *self._noted.values()]) if kind == "merge" else ()
-        if not found:
-            return LineOrigin(line=line, turn=turn, spans=spans)
-        together = tuple(merged(span for one in found for span in one.spans))
-        return LineOrigin(line=line, turn=min(one.turn for one in found), spans=together)
+    def _known(self, spans: tuple[Span, ...]) -> dict[LineOrigin, set[str]]:
+        """The lines of the memory and of the notes on `spans` (none: of all notes), and the words of each.
+
+        A merge has only these to write from; to look at all notes each time would take as long as their number squared.
+        """
+        noted = self._places
+        if spans:
+            ends = [
+                (bisect_left(noted, one.start, key=itemgetter(0)), bisect_left(noted, one.end, key=itemgetter(0)))
+                for one in spans
+            ]
+            noted = [found for first, last in ends for found in noted[first:last]]
+        return {origin: _words(origin.line) for origin in [*self._origins.values(), *(origin for _, origin in noted)]}
 
     @property
     def origins(self) -> tuple[LineOrigin, ...]:
@@ -75,14 +86,26 @@ def _lines(text: str) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
 
 
-def _covering(line: str, known: Sequence[LineOrigin]) -> list[LineOrigin]:
+def _words(line: str) -> set[str]:
+    return set(_WORD.findall(line.lower()))
+
+
+def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOrigin, set[str]]) -> LineOrigin:
+    """The origin of a line that a note wrote, or a merge of `known` lines."""
+    found = _covering(line, known)
+    if not found:
+        return LineOrigin(line=line, turn=turn, spans=spans)
+    together = tuple(merged(span for one in found for span in one.spans))
+    return LineOrigin(line=line, turn=min(one.turn for one in found), spans=together)
+
+
+def _covering(line: str, known: Mapping[LineOrigin, set[str]]) -> list[LineOrigin]:
     """The fewest known lines that hold the words of `line`, greedily, the one with most of them first; [] if none does."""
-    words = {origin: set(_WORD.findall(origin.line.lower())) for origin in known}
-    missing, chosen = set(_WORD.findall(line.lower())), list[LineOrigin]()
+    missing, chosen = _words(line), list[LineOrigin]()
     while missing:
-        best = max(words, key=lambda origin: len(words[origin] & missing), default=None)
-        if best is None or not words[best] & missing:
+        best = max(known, key=lambda origin: len(known[origin] & missing), default=None)
+        if best is None or not known[best] & missing:
             break
         chosen.append(best)
-        missing -= words[best]
+        missing -= known[best]
     return chosen

@@ -88,7 +88,11 @@ class Reader(Protocol):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    templates: ClassVar[tuple[str, ...]]  # of the profile: those that its turns show
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The templates of the profile that its turns show."""
+        ...
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         """The plan with what is to be shown: `chunks` or `excerpt`. `chunks` is a cut of the same text to use again.

@@ -17,12 +17,14 @@ from memagent.core.chunking import Chunks, chunk
 from memagent.core.outcomes import Judgement, judge, judge_answer, reply_text
 from memagent.core.reading import Plan, State
 from memagent.core.types import Completion, Span, Text, Turn
-from memagent.errors import ContextTooLongError
+from memagent.errors import ConfigError, ContextTooLongError
 
 # Stands between the parts of an excerpt that are not neighbours in the document.
 GAP = "\n[…]\n"
 ANSWER = "answer"
 UPDATE = ("update", "note", "answer")
+# Templates whose replies are questions or queries.
+QUERIES = ("query", "judge")
 
 Spans: TypeAlias = tuple[Span, ...]
 
@@ -233,9 +235,21 @@ class ChunkReader(ABC):
 def check_window(plan: Plan, window: int | None, overhead: int) -> None:
     """Raises ConfigError if the longest turn of a reading with a memory would not fit the window."""
     template = template_tokens(plan.profile, plan.tokenizer, overhead, plan.reader.templates)
-    # The text that stands for an empty memory may be longer than a memory.
-    template += max(0, plan.tokenizer.count(plan.profile.empty_memory) - plan.budgets.memory)
+    template += memory_tokens(plan) - plan.budgets.memory
     check_budgets(plan.budgets, template, window)
+    if not any(name in QUERIES and getattr(plan.profile, name) for name in plan.reader.templates) or window is None:
+        return
+    budgets = plan.budgets
+    if (need := template + 2 * budgets.question + budgets.memory + budgets.reasoning) > window:
+        raise ConfigError(
+            f"a query does not fit the window of {window} tokens: {template} wording + {budgets.question} question"
+            f" + {budgets.memory} memory + {budgets.question + budgets.reasoning} query = {need}; lower the question budget"
+        )
+
+
+def memory_tokens(plan: Plan) -> int:
+    """Most tokens of what a prompt shows as the memory: the text that stands for an empty one may be longer."""
+    return max(plan.budgets.memory, plan.tokenizer.count(plan.profile.empty_memory))
 
 
 def read(text: Text, spans: Spans) -> str:

@@ -78,7 +78,8 @@ class GatedReader(MemoryReader):
         if not memory or says(memory, plan.profile.nothing):
             return Judgement(outcome="enough" if state.memory else "skipped")
         judged = ChunkReader.judged(self, plan, state, memory, completion)
-        return judged if judged.retry else Judgement(outcome="enough", text=judged.text)
+        ends = not judged.retry and bool(judged.text or state.memory)
+        return Judgement(outcome="enough", text=judged.text) if ends else judged
 
 
 def needs_whole(question: str) -> bool:

@@ -1,8 +1,8 @@
 """Notes on parts of a document, and how many of them are merged into one memory.
 
 Notes are merged in document order. Those that fit one prompt together make a group, each group becomes one note, and so on
-until one group is left, which is merged with the memory. Two notes always fit (`check_merge`), so that a level has at most
-half as many notes as the one before it, rounded up.
+until one group is left, which is merged with the memory. A group has at least two notes, which fit as the engine counts
+(`check_merge`), so that a level has at most half as many notes as the one before it, rounded up.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def check_merge(plan: Plan) -> None:
 
 
 def grouped(notes: Sequence[Note], tokenizer: Tokenizer, room: int) -> tuple[Group, ...]:
-    """The notes in groups of neighbours, as many in each as fit `room` tokens."""
+    """The notes in groups of neighbours, as many in each as fit `room` tokens, and at least two."""
     groups: list[Group] = []
     first = used = 0
     separator = _separator(tokenizer)
     for number, note in enumerate(notes):
         tokens = tokenizer.count(note.text) + separator
-        if number > first and used + tokens > room + separator:
+        if number > first + 1 and used + tokens > room + separator:
             groups.append((first, number))
             first, used = number, 0
         used += tokens

@@ -3,7 +3,7 @@
 A round has two phases. In the first every chunk is shown with the memory of the round before, and each reply is a note or
 says that there is nothing new; these turns do not depend on each other. In the second the notes are merged, in as many
 levels as it takes (the published system puts all of them in one prompt, which thousands of chunks do not fit). A round that
-brings nothing new is the last one; there are at most `rounds`.
+brings nothing new, or whose merge leaves the memory as it was, is the last one; there are at most `rounds`.
 
 How replies are handled, besides the rules for every reader:
 
@@ -200,8 +200,8 @@ class ParallelReader:
         return pieces + most_merges(pieces, self._fan_in(plan))
 
     def _fan_in(self, plan: Plan) -> int:
-        """How many notes fit one merge, however long they are."""
-        return max(2, plan.budgets.chunk // (plan.budgets.memory + 1))
+        """How many notes fit one merge, however long they are, or are estimated to be."""
+        return max(2, plan.budgets.chunk // (plan.budgets.memory + 1)) if plan.tokenizer.exact else 2
 
     def _items(self, plan: Plan, state: RoundState) -> Iterator[Item]:
         """The turns of this phase that are not answered, in document order."""
@@ -293,7 +293,8 @@ class ParallelReader:
                     return _phase(state, round=self.rounds + 1)
             elif state.last_level:
                 made = noted[0] if 0 in noted else state.merging[0]
-                state = _phase(state, round=state.round + 1, memory=made.text)
+                last = made.text == state.memory  # another round would show the same again
+                state = _phase(state, round=self.rounds + 1 if last else state.round + 1, memory=made.text)
                 continue
             else:
                 notes = tuple(noted.get(first) or combined(state.merging[first:last]) for first, last in state.groups)

@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from memagent.core.budgets import template_tokens
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks
 from memagent.core.outcomes import Judgement
-from memagent.core.readers.chunkwise import ChunkReader, ChunkState
+from memagent.core.readers.chunkwise import ChunkReader, ChunkState, memory_tokens
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.reading import Plan, State
 from memagent.core.types import Completion
@@ -33,12 +34,17 @@ _WORD = re.compile(r"[^\W_]+")
 class RecallState(ChunkState):
     """Where a reading stands that can recall.
 
-    earlier   all memories that differ from the one after them, in order
-    recalled  the one that the next turn shows, ""
+    earlier  all memories that differ from the one after them, in order
+    wanted   what the last reply asked for: the best match among them is shown in the next turn
     """
 
     earlier: tuple[str, ...] = ()
-    recalled: str = ""
+    wanted: str = ""
+
+    @property
+    def recalled(self) -> str:
+        """The memory that the next turn shows beside the present one, or "". Found when it is shown: replay needs none."""
+        return best_match(self.earlier, self.wanted) if self.wanted else ""
 
     @property
     def settled(self) -> bool:
@@ -59,13 +65,15 @@ class RecallReader(MemoryReader):
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         plan.profile.needs("recall", self.name)
-        room = plan.budgets.chunk - plan.budgets.memory
+        recalled = memory_tokens(plan)
+        room = plan.budgets.chunk - recalled
         if room < MIN_CHUNK_TOKENS:
             raise ConfigError(
                 f"the chunk budget of {plan.budgets.chunk} tokens has no room for a recalled memory of"
-                f" {plan.budgets.memory} and {MIN_CHUNK_TOKENS} tokens of text:"
+                f" {recalled} and {MIN_CHUNK_TOKENS} tokens of text:"
                 " lower the memory budget or raise the chunk budget"
             )
+        check_answer(plan, window, overhead)
         smaller = replace(plan, budgets=replace(plan.budgets, chunk=room))
         prepared = super(RecallReader, self).prepare(smaller, None, overhead, chunks)
         return super(RecallReader, self).prepare(plan, window, overhead, prepared.chunks)
@@ -105,14 +113,28 @@ class RecallReader(MemoryReader):
         if old.memory and old.memory != new.memory:
             earlier = (*earlier, old.memory)
         _, query = parted(reply, plan.profile.wanted)
-        return replace(new, earlier=earlier, recalled=best_match(earlier, query) if query else "")
+        return replace(new, earlier=earlier, wanted=query)
+
+    def shown(self, plan: Plan) -> int:
+        return plan.tokens + self.planned(plan) * memory_tokens(plan)
+
+
+def check_answer(plan: Plan, window: int | None, overhead: int) -> None:
+    """Raises ConfigError if the answer's prompt has no room for two memories."""
+    template, budgets = template_tokens(plan.profile, plan.tokenizer, overhead, ("answer",)), plan.budgets
+    need = template + budgets.question + 2 * budgets.memory + budgets.answer_tokens
+    if window is not None and need > window:
+        raise ConfigError(
+            f"the answer does not fit the window of {window} tokens: {template} wording + {budgets.question} question"
+            f" + 2 × {budgets.memory} memory + {budgets.answer_tokens} answer = {need}; lower the answer budget"
+        )
 
 
 def parted(reply: str, form: str) -> tuple[str, str]:
     """The memory of a reply and what its last line wants to have back; "" if that line does not begin with the form."""
     memory, _, last = reply.rstrip().rpartition("\n")
     start = last.strip(" *_->`")
-    if not start.casefold().startswith(form.casefold()):
+    if not form or not start.casefold().startswith(form.casefold()):
         return reply, ""
     return memory.strip(), start[len(form) :].strip(" :*_`")
 

@@ -7,7 +7,8 @@ memory. This happens at most `rereads` times. The readings use the paper's promp
 
 How replies are handled, besides the rules for every reader: of the model's question only the first line counts, cut to the
 question budget; an empty reply is asked for once more and then means that the memory is enough, and so does a question that
-was asked before. A merge without a usable reply keeps memory and findings one after the other, as far as they fit.
+was asked before. The model sees the questions asked so far, the newest of them if not all fit beside the memory. A merge
+without a usable reply keeps memory and findings one after the other, as far as they fit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 
 from memagent.core.chunking import Chunks
 from memagent.core.outcomes import Outcome, fit, judge, judge_answer, reply_text, says
+from memagent.core.readers.append import newest
 from memagent.core.readers.chunkwise import ANSWER, ChunkState
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.readers.notes import joined
@@ -73,7 +75,7 @@ class RereadReader:
         return _MEMORY.prepare(plan, window, overhead, chunks)
 
     def start(self, plan: Plan) -> RereadState:
-        return RereadState()
+        return RereadState() if len(plan.chunks) else RereadState(inner=None, ended=True)
 
     def load(self, values: Mapping[str, Any]) -> RereadState:
         return RereadState.from_json(values)
@@ -137,15 +139,21 @@ class RereadReader:
         return len(plan.chunks) + self.rereads * (len(plan.chunks) + 2) + 1
 
     def shown(self, plan: Plan) -> int:
-        return (1 + self.rereads) * plan.tokens + self.rereads * 2 * plan.budgets.memory
+        # Questions of the model take the place of the reader's; a merge shows one with what was found, a judge all so far.
+        question, count = plan.budgets.question + 1, len(plan.chunks)
+        judged = sum(min(asked * question, plan.budgets.chunk + plan.budgets.memory) for asked in range(self.rereads))
+        again = count * question + plan.tokens + question + plan.budgets.memory
+        return plan.tokens + self.rereads * again + judged
 
     def left(self, plan: Plan, state: State) -> int:
         own = _own(state)
         if state.finished or own.ended:
             return 0 if state.finished else 1
-        read = own.inner.part if own.inner else len(plan.chunks)
-        done = len(own.asked) * (len(plan.chunks) + 2) + (read if self._reads(plan, own) or not own.asked else read + 1)
-        return max(1, self.planned(plan) - done)
+        count, again = len(plan.chunks), len(own.asked)
+        done = (own.inner.part if own.inner else count) + again * (count + 2)
+        if again:  # the merge of the last one is still to come, or done
+            done -= 1 if own.inner else 0
+        return self.planned(plan) - done
 
     def _checked(self, plan: Plan, state: State, id: str) -> RereadState:
         own = _own(state)
@@ -187,7 +195,8 @@ class RereadReader:
             )
         if kind == "answer":
             return profile.render("answer", question=plan.question, memory=memory)
-        asked = "\n".join(state.asked) or "-"
+        room = plan.budgets.chunk + plan.budgets.memory - plan.budgets.question
+        asked = newest("\n".join(state.asked), room, plan.tokenizer) or "-"
         return profile.render("judge", question=plan.question, memory=memory, asked=asked, enough=profile.enough)
 
     def _notes(self, state: RereadState) -> str:
@@ -201,7 +210,9 @@ class RereadReader:
         known = (plan.question, *state.asked)
         if not question or says(question, plan.profile.enough) or any(says(question, one) for one in known):
             return replace(state, tries=0, ended=True, outcome="enough")
-        return replace(state, tries=0, asked=(*state.asked, question), inner=ChunkState(), outcome="searched")
+        return replace(
+            state, tries=0, asked=(*state.asked, question), inner=ChunkState(reasons=state.reasons), outcome="searched"
+        )
 
     def _merged(self, plan: Plan, state: RereadState, reply: str, completion: Completion) -> RereadState:
         assert state.inner is not None
