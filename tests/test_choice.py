@@ -51,6 +51,21 @@ def test_readers_that_the_model_or_the_profile_does_not_know_are_left_out():
     assert chosen(LONG, model(), memory_tokens=150, chunk_tokens=200).reader == "gated"  # no room for a merge
 
 
+@pytest.mark.parametrize("window", [1000, None])
+def test_a_document_that_is_certainly_too_long_is_not_counted_as_one_text(window):
+    opened, counted = model(), []
+
+    class Watching(WordTokenizer):
+        def count(self, text):
+            counted.append(len(text))
+            return super().count(text)
+
+    opened.engine.window, opened.engine.tokenizer = window, Watching()
+    text = memagent.from_text(" ".join(f"w{n}" for n in range(20_000)))
+    assert chosen(text, opened).reader == "parallel"
+    assert max(counted) < len(text) / 2
+
+
 def test_a_session_reads_with_what_was_chosen_and_enters_that_in_the_journal(tmp_path):
     with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
         opened = model()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memagent.core import Chunks, Plan, Text
+from memagent.core.budgets import JOIN_SLACK, PAPER_WINDOW
 from memagent.errors import ConfigError, TooLongError
 from memagent.models.open import OpenModel
 from memagent.settings import AUTO, Settings, make_plan, reader_options
@@ -37,7 +38,7 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     for name in ("memory", "gated", "parallel", "direct"):
         if name != "memory" and not opened.trained_for(name):
             continue
-        if name == "direct" and not opened.defaults.direct:
+        if name == "direct" and (not opened.defaults.direct or _certainly_long(plans["memory"], settings.window)):
             continue
         try:
             plan = make_plan(text, question, with_reader(settings, opened, name), opened, chunks)
@@ -57,6 +58,14 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
         return Choice(reader="memory", reason=reason, plans=plans)
     few = "few chunks" if count < _CHUNKS else f"{at_once} at a time" if at_once < _AT_ONCE else "no parallel reader"
     return Choice(reader="gated", reason=f"{count:,} chunks, {few}", plans=plans)
+
+
+def _certainly_long(plan: Plan, window: int | None) -> bool:
+    """Whether a document, counted chunk by chunk, exceeds the window. It is not read and counted as one text to find out.
+
+    Each border between chunks may have added tokens. A window that is not known is taken for the paper's.
+    """
+    return plan.tokens - JOIN_SLACK * len(plan.chunks) > (PAPER_WINDOW if window is None else window)
 
 
 def with_reader(settings: Settings, opened: OpenModel, name: str, given: Mapping[str, Any] | None = None) -> Settings:

@@ -55,6 +55,13 @@ def test_every_chunk_of_a_round_is_pending_at_once_and_shows_the_same_memory():
     assert [one.spans for one in shown] == [(chunk.span,) for chunk in a_plan.chunks]
 
 
+def test_only_turns_of_the_round_and_the_chunks_there_are_are_pending():
+    a_plan = plan()
+    for id in ("round-2/chunk-1", "round-1/chunk-10", "round-1/chunk-0", "round-1/chunk-1:0-5", "answer"):
+        with pytest.raises(ValueError, match="not pending"):
+            turn(a_plan, start(a_plan), id)
+
+
 def test_a_document_with_nothing_new_is_read_once_and_answered():
     transcript, turns = reading(by_kind(answer="unknown"))
     assert [one.kind for one in turns] == ["note"] * 9 + ["answer"]

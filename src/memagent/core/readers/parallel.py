@@ -16,6 +16,7 @@ How replies are handled, besides the rules for every reader:
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -203,8 +204,8 @@ class ParallelReader:
         """How many notes fit one merge, however long they are, or are estimated to be."""
         return max(2, plan.budgets.chunk // (plan.budgets.memory + 1)) if plan.tokenizer.exact else 2
 
-    def _items(self, plan: Plan, state: RoundState) -> Iterator[Item]:
-        """The turns of this phase that are not answered, in document order."""
+    def _items(self, plan: Plan, state: RoundState, only: int | None = None) -> Iterator[Item]:
+        """The turns of this phase that are not answered, in document order; of chunks, `only` those of one."""
         done = set(state.done)
         if state.round > self.rounds:
             yield Item(key=_ANSWER_KEY, id=ANSWER + _suffix(state, _ANSWER_KEY), kind="answer")
@@ -215,7 +216,8 @@ class ParallelReader:
                     name = f"round-{state.round}/merge-{state.level}:{first + 1}-{last}"
                     yield Item(key=first, id=name + _suffix(state, first), kind="merge", spans=note.spans, text=note.text)
         else:
-            for number in range(state.first, len(plan.chunks)):
+            numbers = range(state.first, len(plan.chunks))
+            for number in numbers if only is None else [only] if only in numbers else []:
                 pieces = _pieces(plan, state, number)
                 for span in pieces:
                     if span.start not in done:
@@ -224,8 +226,9 @@ class ParallelReader:
                         yield Item(key=span.start, id=name + part + _suffix(state, span.start), kind="note", spans=(span,))
 
     def _found(self, plan: Plan, state: State, id: str) -> tuple[RoundState, Item]:
-        own = _own(state)
-        for item in self._items(plan, own):
+        own, named = _own(state), _CHUNK_ID.match(id)
+        # Without the number, one chunk whose turn takes long would make each of the others a search through those read.
+        for item in self._items(plan, own, int(named[1]) - 1 if named else None):
             if item.id == id:
                 return own, item
         raise ValueError(f"turn {id!r} is not pending in round {own.round}")
@@ -304,6 +307,7 @@ class ParallelReader:
 
 
 _ANSWER_KEY = -1
+_CHUNK_ID = re.compile(r"round-\d+/chunk-(\d+)")
 
 
 def _draft(plan: Plan, state: RoundState, item: Item) -> str:
