@@ -146,8 +146,26 @@ def test_updates_are_counted_in_readings_however_many_rows_they_have() -> None:
 
 def test_rewards_of_a_batch_are_over_everything_sampled() -> None:
     readings = [
-        {"name": "a", "reward": 1.0, "kept": 3, "total": 4, "memory_tokens": 10, "truncated": 1, "tokens": 50},
-        {"name": "b", "reward": 0.0, "kept": 0, "total": 0, "memory_tokens": None, "truncated": 0, "tokens": 9},
+        {
+            "name": "a",
+            "reward": 1.0,
+            "kept": 3,
+            "total": 4,
+            "memory_tokens": 10,
+            "truncated": 1,
+            "skipped": 0.25,
+            "tokens": 50,
+        },
+        {
+            "name": "b",
+            "reward": 0.0,
+            "kept": 0,
+            "total": 0,
+            "memory_tokens": None,
+            "truncated": 0,
+            "skipped": 0.0,
+            "tokens": 9,
+        },
     ]
     found = summary(readings, {"memagent/kept": 1.0, "actor/loss": 0.25}, 1e-3)
     assert found["reward"] == 0.5

@@ -28,7 +28,7 @@ from memagent.settings import Settings, make_plan
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Credit
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Reading, as_reading, policy_settings, retention, with_stream
+from memagent.training.rollout import Reading, as_reading, policy_settings, retention, rounds_of, with_stream
 
 
 class Room:
@@ -59,7 +59,9 @@ class ReadingLoop(AgentLoopBase):
         plan = make_plan(sample.document, sample.question, room.sampled, room.opened)
         seed = f"{room.config.seed}/{step}/{attempt}"
         transcript = await aread(with_stream(plan, seed, int(place), int(fields["session_id"])), room.opened.engine)
-        reading = as_reading(name, sample, transcript, room.config.algorithm.reward)
+        algorithm = room.config.algorithm
+        rounds = rounds_of(room.sampled)
+        reading = as_reading(name, sample, transcript, algorithm.reward, algorithm.shaping, rounds)
         return rows_of(reading, room.config.algorithm.credit, version, room.opened.engine.tokenizer)
 
 
@@ -80,6 +82,7 @@ def rows_of(reading: Reading, credit: Credit, version: int, tokenizer: Tokenizer
         "total": total,
         "memory_tokens": tokenizer.count(reading.memories[-1]) if reading.memories else None,
         "truncated": reading.truncated,
+        "skipped": reading.skipped,
         "tokens": sum(len(one.prompt) + len(one.reply) for one in conversations),
     }
     return rows

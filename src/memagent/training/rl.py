@@ -88,7 +88,8 @@ class Trainer:
             samples = self.curriculum.draw(self.step, attempt, chosen.prompts)
             seed = f"{self.config.seed}/{self.step}/{attempt}"
             with self.policy.computing():
-                groups = roll_out(samples, chosen.group, opened, settings, self.config.algorithm.reward, seed)
+                algorithm = self.config.algorithm
+                groups = roll_out(samples, chosen.group, opened, settings, algorithm.reward, seed, algorithm.shaping)
             batch.groups += groups
             batch.resampled += attempt > 0
             batch.kept += [group for group in groups if group.kept]
@@ -219,6 +220,7 @@ def summary(trainer: Trainer, batch: Batch, steps: Sequence[Step]) -> dict[str, 
         "memory_tokens": _mean([count(reading.memories[-1]) for reading in readings if reading.memories]),
         "retention": kept / total if total else 1.0,
         "truncated": _mean([float(reading.truncated > 0) for reading in readings]),
+        "skipped": _mean([reading.skipped for reading in readings]),
         **{f"reward/{name}": _mean(values) for name, values in sorted(by_name.items())},
     }
 

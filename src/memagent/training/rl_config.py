@@ -14,6 +14,7 @@ from memagent.training.config import RunConfig
 from memagent.training.credit import Aggregate, Credit, Normalise
 from memagent.training.fields import Count, Part, Positive, Range, Scorer, Share, Weight
 from memagent.training.loss import Objective
+from memagent.training.shaping import SHAPINGS
 
 
 class RolloutConfig(Part):
@@ -27,6 +28,7 @@ class RolloutConfig(Part):
     top_p: float = Field(1.0, gt=0, le=1)
     rules: Rules = "careful"
     reader: str = "memory"
+    reader_options: dict[str, Any] = Field(default={})
     batch_tokens: int = Field(131_072, ge=256)
     profile: str | None = None
     question_tokens: Positive | None = None
@@ -40,6 +42,7 @@ class AlgorithmConfig(Part):
     """Multi-Conv DAPO and what it is compared with.
 
     reward        name of a scorer, applied to the answer
+    shaping       what else the reward is made of, with its weight: see `memagent.training.shaping`
     credit        "all": every conversation gets its reading's advantage; "final": only the answer does
     normalise     "none": R − mean; "std": also divided by the group's standard deviation (GRPO)
     aggregate     "token": mean over all tokens of the update (DAPO); "sequence": first within each conversation (GRPO)
@@ -48,6 +51,7 @@ class AlgorithmConfig(Part):
     """
 
     reward: Scorer = "strict"
+    shaping: dict[str, float] = Field(default={})
     credit: Credit = "all"
     normalise: Normalise = "none"
     aggregate: Aggregate = "token"
@@ -63,6 +67,13 @@ class AlgorithmConfig(Part):
     def _above_one(cls, value: float) -> float:
         if 0 < value <= 1:
             raise ValueError(f"a dual clip of {value} would clip ratios of 1: give one above 1, or 0 for none")
+        return value
+
+    @field_validator("shaping")
+    @classmethod
+    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+        if unknown := sorted(set(value) - set(SHAPINGS)):
+            raise ValueError(f"there is no reward shaping {unknown[0]!r}: use {', '.join(SHAPINGS)}")
         return value
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -17,6 +17,7 @@ from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Conversation, Trajectory, has_signal
 from memagent.training.rl_config import RlConfig, RolloutConfig, ValidationConfig
+from memagent.training.shaping import shaped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class Reading:
     answer: str
     memories: tuple[str, ...]
     truncated: int  # replies that were cut at their budget
+    skipped: float = 0.0  # the share of turns that left the memory as it was with the short form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,13 @@ class Group:
 
 
 def roll_out(
-    samples: Sequence[tuple[str, Sample]], size: int, opened: OpenModel, settings: Settings, reward: str, seed: str
+    samples: Sequence[tuple[str, Sample]],
+    size: int,
+    opened: OpenModel,
+    settings: Settings,
+    reward: str,
+    seed: str,
+    shaping: Mapping[str, float] | None = None,
 ) -> list[Group]:
     """`size` readings of each (name, sample), all in lockstep. Every reading draws from a stream of its own: the same
     seed gives the same readings, up to the rounding of batches."""
@@ -59,10 +67,13 @@ def roll_out(
         for member in range(size):
             plans.append(with_stream(plan, seed, number, member))
     results = read_batch(plans, opened.engine)
+    rounds = rounds_of(settings)
     groups = []
     for number, (name, sample) in enumerate(samples):
         mine = results[number * size : (number + 1) * size]
-        readings = [as_reading(name, sample, result, reward) for result in mine if isinstance(result, Transcript)]
+        readings = [
+            as_reading(name, sample, result, reward, shaping, rounds) for result in mine if isinstance(result, Transcript)
+        ]
         groups.append(Group(readings=tuple(readings), failed=sum(isinstance(result, ModelError) for result in mine)))
     return groups
 
@@ -84,6 +95,7 @@ def policy_settings(config: RlConfig, opened: OpenModel, drawn: RolloutConfig | 
         seed=config.seed,
         rules=chosen.rules,
         reader=chosen.reader,
+        reader_options=chosen.reader_options,
     )
 
 
@@ -109,16 +121,30 @@ def _noted(value: str, memory: str) -> bool:
     return stands_in(value, memory)
 
 
-def as_reading(name: str, sample: Sample, transcript: Transcript, reward: str) -> Reading:
+def rounds_of(settings: Settings) -> int:
+    """How many rounds a reading may have; 1 for a reader without rounds."""
+    return int(settings.reader_options.get("rounds", 1))
+
+
+def as_reading(
+    name: str,
+    sample: Sample,
+    transcript: Transcript,
+    reward: str,
+    shaping: Mapping[str, float] | None = None,
+    rounds: int = 1,
+) -> Reading:
     """A finished reading: its conversations with the tokens that were sampled, and the score of its answer."""
     score = SCORERS[reward](transcript.answer, sample.answers, sample.mode)
+    total = shaped(transcript, sample, score, shaping or {}, rounds)
     return Reading(
         sample=sample,
         name=name,
-        trajectory=Trajectory(tuple(_conversations(record.completion for record in transcript.records)), score),
+        trajectory=Trajectory(tuple(_conversations(record.completion for record in transcript.records)), total),
         answer=transcript.answer,
         memories=tuple(record.memory for record in transcript.records[:-1]),
         truncated=sum(record.completion.finish == "length" for record in transcript.records),
+        skipped=sum(record.outcome == "skipped" for record in transcript.records) / len(transcript.records),
     )
 
 
