@@ -140,7 +140,7 @@ def test_how_to_go_on_is_said_also_when_the_note_of_a_checkpoint_is_broken(tmp_p
         f"to go on from its last checkpoint: memagent train rl -o {tmp_path} --resume --engine verl"
     )
     note.write_text("")
-    assert "write the number of one that is whole into it (there are: global_step_4)" in watched._way_on(tmp_path)
+    assert "write the number of a complete one into it (there are: global_step_4)" in watched._way_on(tmp_path)
 
 
 def test_a_second_process_cannot_go_on_with_a_run_that_lives(experiment: Experiment, tmp_path: Path) -> None:
