@@ -2,8 +2,7 @@
 
 A document that fits the window is shown whole. A longer one is read in parallel where several turns at a time are worth
 having, and otherwise in order, with gates. Readers that the profile has no words for, that the model was not trained for,
-or whose budgets do not fit are left out; the paper's reader is what remains. The rule follows the measurements in
-docs/results/readers.md.
+or whose budgets do not fit are left out; the paper's reader is what remains.
 """
 
 from __future__ import annotations
