@@ -28,11 +28,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from memagent.core.budgets import Budgets
 from memagent.core.chunking import Chunk, Chunks
-from memagent.core.outcomes import MemoryCheck, Outcome, Rules
+from memagent.core.outcomes import Judgement, MemoryCheck, Outcome, Rules, judge, judge_answer
 from memagent.core.prompts import Profile
 from memagent.core.types import Completion, Ranker, Sampling, Span, Text, Tokenizer, Turn
 from memagent.errors import ConfigError
@@ -83,6 +83,9 @@ class State:
         return dict(values)
 
 
+S = TypeVar("S", bound=State)
+
+
 class Reader(Protocol):
     """A way to read: a frozen dataclass, whose fields are its options. All its functions are pure."""
 
@@ -111,7 +114,10 @@ class Reader(Protocol):
         ...
 
     def pending(self, plan: Plan, state: State) -> Iterable[str]:
-        """Ids of all turns that can be generated now, in the order in which they are best started."""
+        """Ids of all turns that can be generated now, in the order in which they are best started.
+
+        The turn that asks for the answer has the id "answer", with "~n" behind it when it is asked for the n-th time.
+        """
         ...
 
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
@@ -179,6 +185,24 @@ class Plan:
     def shown(self, index: int) -> tuple[Span, ...]:
         """The characters of the document that part `index` shows."""
         return (self.chunks[index].span,) if self.excerpt is None else self.excerpt
+
+    def judge(self, reply: str, completion: Completion, memory: str, *, retried: bool) -> Judgement:
+        """What a reply that is to be written comes to. `memory` is the one it would replace; see `outcomes.judge`."""
+        return judge(
+            reply,
+            completion,
+            question=self.question,
+            memory=memory,
+            budget=self.budgets.memory,
+            tokenizer=self.tokenizer,
+            rules=self.rules,
+            check=self.check,
+            retried=retried,
+        )
+
+    def judge_answer(self, reply: str, *, retried: bool) -> tuple[Outcome, str | None]:
+        """What the reply to the last turn comes to, and the answer; None: the turn is asked again."""
+        return judge_answer(reply, answer_format=self.profile.answer_format, rules=self.rules, retried=retried)
 
     def digest(self) -> str:
         """SHA-256 of what decides the turns, apart from the document's text: two plans with one digest ask the same."""
@@ -274,6 +298,13 @@ def split(plan: Plan, state: State, id: str) -> State:
     Raises ContextTooLongError where there is nothing left to split.
     """
     return plan.reader.split(plan, state, id)
+
+
+def expect(state: State, kind: type[S]) -> S:
+    """The state, which must be of the kind that a reader makes. Raises TypeError."""
+    if not isinstance(state, kind):
+        raise TypeError(f"a {type(state).__name__} is the state of another reader, which needs a {kind.__name__}")
+    return state
 
 
 def options(reader: Reader) -> dict[str, Any]:

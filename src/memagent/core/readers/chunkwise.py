@@ -14,8 +14,8 @@ from typing import Any, ClassVar, TypeAlias
 from memagent.core import chunking
 from memagent.core.budgets import check_budgets, template_tokens
 from memagent.core.chunking import Chunks, chunk
-from memagent.core.outcomes import Judgement, judge, judge_answer, reply_text
-from memagent.core.reading import Plan, State
+from memagent.core.outcomes import Judgement, reply_text
+from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Span, Text, Turn
 from memagent.errors import ConfigError, ContextTooLongError
 
@@ -62,6 +62,8 @@ class ChunkReader(ABC):
     summary: ClassVar[str]
     # The templates of the profile that its turns show.
     templates: ClassVar[tuple[str, ...]] = UPDATE
+    # The kind of its states.
+    states: ClassVar[type[ChunkState]] = ChunkState
 
     @abstractmethod
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
@@ -89,17 +91,7 @@ class ChunkReader(ABC):
 
     def judged(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> Judgement:
         """What the reply to a memory update came to."""
-        return judge(
-            reply,
-            completion,
-            question=plan.question,
-            memory=state.memory,
-            budget=plan.budgets.memory,
-            tokenizer=plan.tokenizer,
-            rules=plan.rules,
-            check=plan.check,
-            retried=state.again,
-        )
+        return plan.judge(reply, completion, state.memory, retried=state.again)
 
     def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
         """The prompt of the answer."""
@@ -116,13 +108,13 @@ class ChunkReader(ABC):
         return replace(plan, chunks=chunks)
 
     def start(self, plan: Plan) -> ChunkState:
-        return ChunkState()
+        return self.states()
 
     def load(self, values: Mapping[str, Any]) -> ChunkState:
-        return ChunkState.from_json(values)
+        return self.states.from_json(values)
 
     def pending(self, plan: Plan, state: State) -> Iterator[str]:
-        yield self._id(plan, _own(state))
+        yield self._id(plan, expect(state, ChunkState))
 
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         state = self._checked(plan, state, id)
@@ -163,7 +155,7 @@ class ChunkReader(ABC):
         return replace(state, rest=(*halves, *pieces[1:]), limit=limit, tries=0, outcome="split")
 
     def reopen(self, plan: Plan, state: State) -> ChunkState:
-        own = _own(state)
+        own = expect(state, ChunkState)
         return replace(own, tries=(own.tries // 2 + 1) * 2, answer=None)
 
     def planned(self, plan: Plan) -> int:
@@ -173,10 +165,10 @@ class ChunkReader(ABC):
         return plan.tokens
 
     def left(self, plan: Plan, state: State) -> int:
-        return 0 if state.finished else self.planned(plan) - _own(state).part
+        return 0 if state.finished else self.planned(plan) - expect(state, ChunkState).part
 
     def _checked(self, plan: Plan, state: State, id: str) -> ChunkState:
-        own = _own(state)
+        own = expect(state, ChunkState)
         if id != (expected := self._id(plan, own)):
             raise ValueError(f"turn {id!r} is not pending: this reading is at turn {expected!r}")
         return own
@@ -223,9 +215,7 @@ class ChunkReader(ABC):
         return self.updated(plan, state, after, reply)
 
     def _answer(self, plan: Plan, state: ChunkState, reply: str) -> ChunkState:
-        outcome, answer = judge_answer(
-            reply, answer_format=plan.profile.answer_format, rules=plan.rules, retried=state.again
-        )
+        outcome, answer = plan.judge_answer(reply, retried=state.again)
         if answer is None:
             return replace(state, tries=state.tries + 1, outcome=outcome)
         tokens = plan.tokens if self.answer_spans(plan) else state.tokens_read
@@ -268,9 +258,3 @@ def halve(text: Text, spans: Spans) -> tuple[Spans, Spans] | None:
         return spans[: len(spans) // 2], spans[len(spans) // 2 :]
     halves = chunking.split(text, spans[0])
     return None if halves is None else ((halves[0],), (halves[1],))
-
-
-def _own(state: State) -> ChunkState:
-    if not isinstance(state, ChunkState):
-        raise TypeError(f"a {type(state).__name__} is the state of another reader")
-    return state

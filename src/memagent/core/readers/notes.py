@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from memagent.core.outcomes import fit
+from memagent.core.outcomes import Judgement, fit
 from memagent.core.reading import Plan
 from memagent.core.spans import merged
 from memagent.core.types import Span, Tokenizer
@@ -76,10 +76,13 @@ def new_lines(text: str, memory: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.strip() and line.strip() not in known)
 
 
-def joined(memory: str, notes: str, budget: int, tokenizer: Tokenizer) -> str:
-    """Memory and notes without a model: one after the other, as far as they fit."""
-    both = f"{memory}{SEPARATOR}{notes}".strip()
-    return both if tokenizer.count(both) <= budget else fit(both, budget, tokenizer, whole_lines=True)
+def merged_text(plan: Plan, judged: Judgement, memory: str, notes: str) -> str:
+    """What a merge comes to. Where its reply cannot be used, memory and notes follow each other as far as they fit."""
+    text = judged.text or (memory if judged.outcome == "unchanged" else "")
+    if text:
+        return text
+    both, budget = f"{memory}{SEPARATOR}{notes}".strip(), plan.budgets.memory
+    return both if plan.tokenizer.count(both) <= budget else fit(both, budget, plan.tokenizer, whole_lines=True)
 
 
 def most_merges(notes: int, fan_in: int) -> int:

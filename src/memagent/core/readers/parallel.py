@@ -25,10 +25,10 @@ from typing import Any, ClassVar
 
 from memagent.core import chunking
 from memagent.core.chunking import Chunks, chunk
-from memagent.core.outcomes import Judgement, Outcome, judge, judge_answer, reply_text, says
+from memagent.core.outcomes import Judgement, Outcome, reply_text, says
 from memagent.core.readers.chunkwise import ANSWER, check_window
-from memagent.core.readers.notes import Group, Note, check_merge, combined, grouped, joined, most_merges, new_lines
-from memagent.core.reading import Plan, State
+from memagent.core.readers.notes import Group, Note, check_merge, combined, grouped, merged_text, most_merges, new_lines
+from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Span, Turn, TurnKind
 from memagent.errors import ConfigError, ContextTooLongError
 
@@ -132,7 +132,7 @@ class ParallelReader:
         return RoundState.from_json(values)
 
     def pending(self, plan: Plan, state: State) -> Iterator[str]:
-        return (item.id for item in self._items(plan, _own(state)))
+        return (item.id for item in self._items(plan, expect(state, RoundState)))
 
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         own, item = self._found(plan, state, id)
@@ -155,9 +155,7 @@ class ParallelReader:
         # What one turn shows about the model's way to reason is not used by the others: they do not depend on each other.
         reply, _ = reply_text(completion, self._prompt(plan, own, item), reasons=False)
         if item.kind == "answer":
-            outcome, answer = judge_answer(
-                reply, answer_format=plan.profile.answer_format, rules=plan.rules, retried=retried
-            )
+            outcome, answer = plan.judge_answer(reply, retried=retried)
             return _again(own, item, outcome) if answer is None else replace(own, outcome=outcome, answer=answer)
         judged = self._judged(plan, own, item, reply, completion, retried)
         if judged.retry:
@@ -176,7 +174,7 @@ class ParallelReader:
         raise ContextTooLongError(f"the server's window is too small for {shown}: use smaller budgets or a larger window")
 
     def reopen(self, plan: Plan, state: State) -> RoundState:
-        own = _own(state)
+        own = expect(state, RoundState)
         return replace(own, answer=None, tried=((_ANSWER_KEY, (own.tries(_ANSWER_KEY) // 2 + 1) * 2),))
 
     def planned(self, plan: Plan) -> int:
@@ -187,7 +185,7 @@ class ParallelReader:
         return self.rounds * (plan.tokens + merges * plan.budgets.chunk)
 
     def left(self, plan: Plan, state: State) -> int:
-        own = _own(state)
+        own = expect(state, RoundState)
         if state.finished or own.round > self.rounds:
             return 0 if state.finished else 1
         pieces = len(plan.chunks) + len(own.cuts)
@@ -226,7 +224,7 @@ class ParallelReader:
                         yield Item(key=span.start, id=name + part + _suffix(state, span.start), kind="note", spans=(span,))
 
     def _found(self, plan: Plan, state: State, id: str) -> tuple[RoundState, Item]:
-        own, named = _own(state), _CHUNK_ID.match(id)
+        own, named = expect(state, RoundState), _CHUNK_ID.match(id)
         # Without the number, one chunk whose turn takes long would make each of the others a search through those read.
         for item in self._items(plan, own, int(named[1]) - 1 if named else None):
             if item.id == id:
@@ -258,17 +256,8 @@ class ParallelReader:
     ) -> Judgement:
         if item.kind == "note" and says(reply, plan.profile.nothing):
             return Judgement(outcome="skipped")
-        return judge(
-            reply,
-            completion,
-            question=plan.question,
-            memory=state.memory if item.kind == "merge" and state.last_level else "",
-            budget=plan.budgets.memory,
-            tokenizer=plan.tokenizer,
-            rules=plan.rules,
-            check=plan.check,
-            retried=retried,
-        )
+        memory = state.memory if item.kind == "merge" and state.last_level else ""
+        return plan.judge(reply, completion, memory, retried=retried)
 
     def _answered(self, plan: Plan, state: RoundState, item: Item, note: Note) -> RoundState:
         """The state with a turn of this phase answered."""
@@ -323,12 +312,6 @@ def _suffix(state: RoundState, key: int) -> str:
     return f"~{tries + 1}" if tries else ""
 
 
-def _own(state: State) -> RoundState:
-    if not isinstance(state, RoundState):
-        raise TypeError(f"a {type(state).__name__} is the state of another reader")
-    return state
-
-
 def _phase(state: RoundState, **values: Any) -> RoundState:
     """The state at the beginning of a phase."""
     kept = {name: getattr(state, name) for name in ("turns", "tokens_read", "memory", "outcome", "round", "cuts")}
@@ -351,10 +334,7 @@ def _noted(state: RoundState, item: Item, judged: Judgement) -> tuple[Note, Outc
 def _merged(plan: Plan, state: RoundState, item: Item, judged: Judgement) -> tuple[Note, Outcome]:
     """The memory, or the note, that a merge made; where it made none, its notes one after the other."""
     memory = state.memory if state.last_level else ""
-    text = judged.text or (memory if judged.outcome == "unchanged" else "")
-    if not text:
-        text = joined(memory, item.text, plan.budgets.memory, plan.tokenizer)
-    return Note(text=text, spans=item.spans), judged.outcome
+    return Note(text=merged_text(plan, judged, memory, item.text), spans=item.spans), judged.outcome
 
 
 def _needs_turn(state: RoundState, group: Group) -> bool:

@@ -23,7 +23,7 @@ from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks
 from memagent.core.outcomes import Judgement
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState, memory_tokens
 from memagent.core.readers.memory import MemoryReader
-from memagent.core.reading import Plan, State
+from memagent.core.reading import Plan, expect
 from memagent.core.types import Completion
 from memagent.errors import ConfigError
 
@@ -62,6 +62,7 @@ class RecallReader(MemoryReader):
     name: ClassVar[str] = "recall"
     summary: ClassVar[str] = "As 'memory', but a reply may ask for an earlier memory, which the next turn shows."
     templates: ClassVar[tuple[str, ...]] = ("recall", "answer")
+    states: ClassVar[type[ChunkState]] = RecallState
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         plan.profile.needs("recall", self.name)
@@ -78,26 +79,20 @@ class RecallReader(MemoryReader):
         prepared = super(RecallReader, self).prepare(smaller, None, overhead, chunks)
         return super(RecallReader, self).prepare(plan, window, overhead, prepared.chunks)
 
-    def start(self, plan: Plan) -> RecallState:
-        return RecallState()
-
-    def load(self, values: Mapping[str, Any]) -> RecallState:
-        return RecallState.from_json(values)
-
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile
         return profile.render(
             "recall",
             question=plan.question,
             memory=state.memory or profile.empty_memory,
-            recalled=_own(state).recalled or profile.empty_memory,
+            recalled=expect(state, RecallState).recalled or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,
             wanted=profile.wanted,
         )
 
     def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
-        recalled = _own(state).recalled
+        recalled = expect(state, RecallState).recalled
         both = "\n".join(part for part in (recalled, state.memory) if part)
         return super(RecallReader, self).answer_prompt(plan, replace(state, memory=both))
 
@@ -108,7 +103,7 @@ class RecallReader(MemoryReader):
         return ChunkReader.judged(self, plan, state, memory, completion)
 
     def updated(self, plan: Plan, before: ChunkState, after: ChunkState, reply: str) -> ChunkState:
-        old, new = _own(before), _own(after)
+        old, new = expect(before, RecallState), expect(after, RecallState)
         earlier = old.earlier
         if old.memory and old.memory != new.memory:
             earlier = (*earlier, old.memory)
@@ -153,9 +148,3 @@ def best_match(memories: Sequence[str], query: str) -> str:
 
     found = max(range(len(bags)), key=score, default=None)
     return memories[found] if found is not None and score(found)[0] > 0 else ""
-
-
-def _own(state: State) -> RecallState:
-    if not isinstance(state, RecallState):
-        raise TypeError(f"a {type(state).__name__} is the state of another reader")
-    return state

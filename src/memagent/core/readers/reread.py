@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from memagent.core.chunking import Chunks
-from memagent.core.outcomes import Outcome, fit, judge, judge_answer, reply_text, says
+from memagent.core.outcomes import Outcome, fit, reply_text, says
 from memagent.core.readers.append import newest
 from memagent.core.readers.chunkwise import ANSWER, ChunkState
 from memagent.core.readers.memory import MemoryReader
-from memagent.core.readers.notes import joined
-from memagent.core.reading import Plan, State
+from memagent.core.readers.notes import merged_text
+from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Turn, TurnKind
 from memagent.errors import ConfigError, ContextTooLongError
 
@@ -81,7 +81,7 @@ class RereadReader:
         return RereadState.from_json(values)
 
     def pending(self, plan: Plan, state: State) -> Iterator[str]:
-        own = _own(state)
+        own = expect(state, RereadState)
         if self._reads(plan, own):
             assert own.inner is not None
             prefix = f"reread-{len(own.asked)}/" if own.asked else ""
@@ -132,7 +132,7 @@ class RereadReader:
         return replace(own, inner=inner, outcome="split")
 
     def reopen(self, plan: Plan, state: State) -> RereadState:
-        own = _own(state)
+        own = expect(state, RereadState)
         return replace(own, tries=(own.tries // 2 + 1) * 2, answer=None)
 
     def planned(self, plan: Plan) -> int:
@@ -146,7 +146,7 @@ class RereadReader:
         return plan.tokens + self.rereads * again + judged
 
     def left(self, plan: Plan, state: State) -> int:
-        own = _own(state)
+        own = expect(state, RereadState)
         if state.finished or own.ended:
             return 0 if state.finished else 1
         count, again = len(plan.chunks), len(own.asked)
@@ -156,7 +156,7 @@ class RereadReader:
         return self.planned(plan) - done
 
     def _checked(self, plan: Plan, state: State, id: str) -> RereadState:
-        own = _own(state)
+        own = expect(state, RereadState)
         if id != (expected := next(self.pending(plan, own))):
             raise ValueError(f"turn {id!r} is not pending: this reading is at turn {expected!r}")
         return own
@@ -216,28 +216,14 @@ class RereadReader:
 
     def _merged(self, plan: Plan, state: RereadState, reply: str, completion: Completion) -> RereadState:
         assert state.inner is not None
-        found = state.inner.memory
-        judged = judge(
-            reply,
-            completion,
-            question=plan.question,
-            memory=state.memory,
-            budget=plan.budgets.memory,
-            tokenizer=plan.tokenizer,
-            rules=plan.rules,
-            check=plan.check,
-            retried=state.tries % 2 == 1,
-        )
+        judged = plan.judge(reply, completion, state.memory, retried=state.tries % 2 == 1)
         if judged.retry:
             return replace(state, tries=state.tries + 1, outcome=judged.outcome)
-        text = judged.text or (state.memory if judged.outcome == "unchanged" else "")
-        if not text:
-            text = joined(state.memory, found, plan.budgets.memory, plan.tokenizer)
+        text = merged_text(plan, judged, state.memory, state.inner.memory)
         return replace(state, memory=text, inner=None, tries=0, outcome=judged.outcome)
 
     def _answered(self, plan: Plan, state: RereadState, reply: str) -> RereadState:
-        retried = state.tries % 2 == 1
-        outcome, answer = judge_answer(reply, answer_format=plan.profile.answer_format, rules=plan.rules, retried=retried)
+        outcome, answer = plan.judge_answer(reply, retried=state.tries % 2 == 1)
         if answer is None:
             return replace(state, tries=state.tries + 1, outcome=outcome)
         return replace(state, outcome=outcome, answer=answer)
@@ -251,9 +237,3 @@ def check_findings(plan: Plan) -> None:
             f"the chunk budget of {budgets.chunk} tokens does not hold a question and a memory to merge:"
             f" {budgets.question} + {budgets.memory} = {need}: lower these budgets or raise the chunk budget"
         )
-
-
-def _own(state: State) -> RereadState:
-    if not isinstance(state, RereadState):
-        raise TypeError(f"a {type(state).__name__} is the state of another reader")
-    return state

@@ -21,7 +21,7 @@ from memagent.core.chunking import Chunks
 from memagent.core.outcomes import fit, reply_text, says
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState
 from memagent.core.readers.memory import MemoryReader
-from memagent.core.reading import Plan, State
+from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Turn
 from memagent.errors import ConfigError, ContextTooLongError
 
@@ -51,6 +51,7 @@ class SearchReader(MemoryReader):
     name: ClassVar[str] = "search"
     summary: ClassVar[str] = "Reads the chunks that match the question, then those that match the model's queries (BM25)."
     templates: ClassVar[tuple[str, ...]] = ("update", "query", "answer")
+    states: ClassVar[type[ChunkState]] = SearchState
 
     rounds: int = 4
     passages: int = 4
@@ -67,14 +68,11 @@ class SearchReader(MemoryReader):
     def start(self, plan: Plan) -> SearchState:
         return SearchState(found=self._found(plan, SearchState(), plan.question))
 
-    def load(self, values: Mapping[str, Any]) -> SearchState:
-        return SearchState.from_json(values)
-
     def parts(self, plan: Plan) -> int:
         return min(self.rounds * self.passages, len(plan.chunks))
 
     def part(self, plan: Plan, state: ChunkState) -> int | None:
-        found = _own(state).found
+        found = expect(state, SearchState).found
         return found[state.part] if state.part < len(found) else None
 
     def pending(self, plan: Plan, state: State) -> Iterator[str]:
@@ -83,7 +81,7 @@ class SearchReader(MemoryReader):
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         if id != self._query_id(plan, state):
             return ChunkReader.turn(self, plan, state, id)
-        own, profile, budget = _own(state), plan.profile, plan.budgets.question
+        own, profile, budget = expect(state, SearchState), plan.profile, plan.budgets.question
         prompt = profile.render(
             "query", question=plan.question, memory=own.memory or profile.empty_memory, enough=profile.enough
         )
@@ -99,7 +97,7 @@ class SearchReader(MemoryReader):
     def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> ChunkState:
         if id != self._query_id(plan, state):
             return ChunkReader.advance(self, plan, state, id, completion)
-        own = _own(state)
+        own = expect(state, SearchState)
         reply, reasons = reply_text(completion, plan.question + own.memory, own.reasons)
         own = replace(own, turns=own.turns + 1, reasons=reasons)
         if not reply and not own.again:
@@ -126,7 +124,7 @@ class SearchReader(MemoryReader):
         return min(plan.tokens, self.rounds * self.passages * plan.budgets.chunk)
 
     def left(self, plan: Plan, state: State) -> int:
-        own = _own(state)
+        own = expect(state, SearchState)
         if state.finished:
             return 0
         if own.ended:
@@ -135,7 +133,7 @@ class SearchReader(MemoryReader):
 
     def _query_id(self, plan: Plan, state: State) -> str | None:
         """The id of the query turn, if one is pending."""
-        own = _own(state)
+        own = expect(state, SearchState)
         asks = own.part == len(own.found) < len(plan.chunks) and own.round < self.rounds
         if state.finished or own.ended or not asks or not plan.profile.query:
             return None
@@ -147,9 +145,3 @@ class SearchReader(MemoryReader):
         read = set(state.found)
         ranked = plan.ranker(plan.text, [one.span for one in plan.chunks], query)
         return tuple(sorted([number for number in ranked if number not in read][: self.passages]))
-
-
-def _own(state: State) -> SearchState:
-    if not isinstance(state, SearchState):
-        raise TypeError(f"a {type(state).__name__} is the state of another reader")
-    return state

@@ -16,7 +16,7 @@ from memagent.core.budgets import Budgets
 from memagent.core.chunking import Chunks
 from memagent.core.prompts import Profile
 from memagent.core.readers.chunkwise import ANSWER
-from memagent.core.reading import Plan, Reader, State
+from memagent.core.reading import Plan, Reader, State, expect
 from memagent.core.types import Completion, Tokenizer, Turn
 from memagent.errors import ConfigError
 
@@ -73,7 +73,7 @@ class TogetherReader:
         return TogetherState(**{**values, "inner": inner, "each": each})
 
     def pending(self, plan: Plan, state: State) -> Iterator[str]:
-        own = _own(state)
+        own = expect(state, TogetherState)
         if not own.each:
             yield from self.reader.pending(self._plan(plan), own.inner)
         for number, one in enumerate(own.each):
@@ -81,14 +81,14 @@ class TogetherReader:
                 yield from (f"question-{number + 1}/{id}" for id in self.reader.pending(self._plan(plan, number), one))
 
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
-        own = _own(state)
+        own = expect(state, TogetherState)
         if not own.each:
             return self.reader.turn(self._plan(plan), own.inner, id)
         number, rest = self._which(own, id)
         return replace(self.reader.turn(self._plan(plan, number), own.each[number], rest), id=id)
 
     def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> TogetherState:
-        own = _own(state)
+        own = expect(state, TogetherState)
         if not own.each:
             inner = self.reader.advance(self._plan(plan), own.inner, id, completion)
             return self._with(plan, replace(own, turns=own.turns + 1), inner)
@@ -101,7 +101,7 @@ class TogetherReader:
         return replace(read, each=each, answer=answer)
 
     def split(self, plan: Plan, state: State, id: str) -> TogetherState:
-        own = _own(state)
+        own = expect(state, TogetherState)
         if not own.each:
             return self._with(plan, own, self.reader.split(self._plan(plan), own.inner, id))
         number, rest = self._which(own, id)
@@ -109,7 +109,7 @@ class TogetherReader:
         return replace(own, each=(*own.each[:number], one, *own.each[number + 1 :]), outcome=one.outcome)
 
     def reopen(self, plan: Plan, state: State) -> TogetherState:
-        own = _own(state)
+        own = expect(state, TogetherState)
         each = tuple(one if one.answer else self.reader.reopen(self._plan(plan), one) for one in own.each)
         return replace(own, each=each, answer=None)
 
@@ -121,7 +121,7 @@ class TogetherReader:
         return self.reader.shown(self._plan(plan)) * (1 if read else len(self.questions))
 
     def left(self, plan: Plan, state: State) -> int:
-        own = _own(state)
+        own = expect(state, TogetherState)
         if own.each:
             return own.answers.count(None)
         return self.reader.left(self._plan(plan), own.inner) - 1 + len(self.questions)
@@ -180,9 +180,3 @@ def list_of(questions: Sequence[str], profile: Profile, budgets: Budgets, tokeni
 def numbered(texts: Sequence[str]) -> str:
     """Texts as a numbered list."""
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
-
-
-def _own(state: State) -> TogetherState:
-    if not isinstance(state, TogetherState):
-        raise TypeError(f"a {type(state).__name__} is the state of another reader")
-    return state
