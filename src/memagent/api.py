@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 from memagent.documents import Document, load
 from memagent.errors import JournalError
@@ -34,6 +34,20 @@ class ReadOptions(ReadingOptions, total=False):
     base_url: str | None
     journal: Journal | None
     together: bool
+    watcher: Watcher | None
+
+
+class ResumeOptions(TypedDict, total=False):
+    """What the functions that resume a reading take.
+
+    journal   the journal that has the reading (not given: the default one)
+    model     an opened model, and `base_url` a server's base URL, where it is not the one the reading was begun with
+    watcher   is called after every step with the readings that moved
+    """
+
+    journal: Journal | None
+    model: OpenModel | None
+    base_url: str | None
     watcher: Watcher | None
 
 
@@ -70,54 +84,29 @@ async def aread_many(document: Source, questions: Sequence[str], **options: Unpa
         return await session.arun(readings, options.get("watcher"))
 
 
-def resume(
-    id: str,
-    document: Source | None = None,
-    *,
-    journal: Journal | None = None,
-    model: OpenModel | None = None,
-    base_url: str | None = None,
-    watcher: Watcher | None = None,
-) -> Reading:
+def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """Goes on with a reading that was interrupted or failed. No finished turn is asked again.
 
-    `id` is the reading's, or its beginning, in `journal` (None: the default one). `document` says where the document is
-    now, if it has moved or was not read from a file; `model` and `base_url` likewise. A reading that is answered is
-    returned as it ended. Raises JournalError if document or settings are not those it was begun with, or the ModelError
+    `id` is the reading's, or its beginning. `document` says where the document is now, if it has moved or was not read
+    from a file. For `options` see `ResumeOptions`. A reading that is answered is returned as it ended. Raises JournalError if document or settings are not those it was begun with, or the ModelError
     that ended it.
     """
-    with _resumed(id, document, journal, model, base_url) as (session, reading):
-        results = session.run([reading], watcher)
+    with _resumed(id, document, options) as (session, reading):
+        results = session.run([reading], options.get("watcher"))
     return _answered(_single(results))
 
 
-async def aresume(
-    id: str,
-    document: Source | None = None,
-    *,
-    journal: Journal | None = None,
-    model: OpenModel | None = None,
-    base_url: str | None = None,
-    watcher: Watcher | None = None,
-) -> Reading:
+async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
-    async with _without_blocking(lambda: _resumed(id, document, journal, model, base_url)) as (session, reading):
-        results = await session.arun([reading], watcher)
+    async with _without_blocking(lambda: _resumed(id, document, options)) as (session, reading):
+        results = await session.arun([reading], options.get("watcher"))
     return _answered(_single(results))
 
 
-def resume_many(
-    id: str,
-    document: Source | None = None,
-    *,
-    journal: Journal | None = None,
-    model: OpenModel | None = None,
-    base_url: str | None = None,
-    watcher: Watcher | None = None,
-) -> list[Reading]:
+def resume_many(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> list[Reading]:
     """As `resume`, for a reading of several questions together: a result for each of them, its `error` set if it failed."""
-    with _resumed(id, document, journal, model, base_url) as (session, reading):
-        return session.run([reading], watcher)
+    with _resumed(id, document, options) as (session, reading):
+        return session.run([reading], options.get("watcher"))
 
 
 def document_paths(record: ReadingRecord) -> list[str]:
@@ -153,10 +142,9 @@ def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
 
 
 @contextmanager
-def _resumed(
-    id: str, source: Source | None, journal: Journal | None, model: OpenModel | None, base_url: str | None
-) -> Iterator[tuple[Session, Progress]]:
-    with _journal(journal) as kept:
+def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
+    model, base_url = options.get("model"), options.get("base_url")
+    with _journal(options.get("journal")) as kept:
         record = kept.resumable(id)
         settings = Settings.from_json(record.settings)
         given = document_paths(record) if source is None else source

@@ -99,7 +99,7 @@ def test_reasoning_before_a_form_does_not_hide_it():
 def test_a_profile_without_the_wording_is_refused_before_the_first_turn():
     with pytest.raises(ConfigError, match="'test' has no wording for the reader 'gated': its template 'gated' is empty"):
         plan(profile=test_reading.PROFILE)
-    with pytest.raises(ConfigError, match="'gated with exit': its template 'exit' is empty"):
+    with pytest.raises(ConfigError, match="the reader 'gated' with exit: its template 'exit' is empty"):
         plan(profile=replace(PROFILE, exit=""), exit=True)
 
 

@@ -49,6 +49,20 @@ TrustUsage = Annotated[
         help="If a server counts too few prompt tokens, assume that it cut the prompt, or ignore its counts.",
     ),
 ]
+ReaderName = Annotated[str, typer.Option("--reader", "-r", help="How to read the document; see `memagent readers`.")]
+Passages = Annotated[
+    int | None, typer.Option(min=1, help="Passages that 'retrieve' shows, or that 'search' reads for each query.")
+]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of 'parallel', or queries of 'search', at most.")]
+Rereads = Annotated[int | None, typer.Option(min=0, help="How often 'reread' reads the document again, at most.")]
+Exit = Annotated[bool | None, typer.Option("--exit", help="Let 'gated' end the reading when the memory holds the answer.")]
+ThroughMemory = Annotated[
+    bool | None,
+    typer.Option(
+        "--through-memory/--from-text",
+        help="Whether direct, truncate and retrieve write a memory from the text, or answer from the text.",
+    ),
+]
 Tokens = Annotated[int | None, typer.Option(min=1)]
 Temperature = Annotated[float, typer.Option(callback=_finite, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(callback=_finite, help="Nucleus sampling.")]
@@ -150,28 +164,12 @@ def _chosen(
         str, typer.Option("--model", "-m", help="'embedded', a folder of weights, or the name of a served model.")
     ] = "embedded",
     base_url: BaseUrl = None,
-    reader: Annotated[
-        str, typer.Option("--reader", "-r", help="How to read the document; see `memagent readers`.")
-    ] = "memory",
-    passages: Annotated[
-        int | None, typer.Option(min=1, help="Passages that 'retrieve' shows, or that 'search' reads for each query.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds of 'parallel', or queries of 'search', at most.")
-    ] = None,
-    rereads: Annotated[
-        int | None, typer.Option(min=0, help="How often 'reread' reads the document again, at most.")
-    ] = None,
-    exit: Annotated[
-        bool | None, typer.Option("--exit", help="Let 'gated' end the reading when the memory holds the answer.")
-    ] = None,
-    through_memory: Annotated[
-        bool | None,
-        typer.Option(
-            "--through-memory/--from-text",
-            help="Whether direct, truncate and retrieve write a memory from the text, or answer from the text.",
-        ),
-    ] = None,
+    reader: ReaderName = "memory",
+    passages: Passages = None,
+    rounds: Rounds = None,
+    rereads: Rereads = None,
+    exit: Exit = None,
+    through_memory: ThroughMemory = None,
     profile: Annotated[str | None, typer.Option(help="Prompt profile: a name or a TOML file.")] = None,
     chunk_tokens: Tokens = None,
     memory_tokens: Tokens = None,

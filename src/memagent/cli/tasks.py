@@ -41,6 +41,16 @@ def tasks(
                     write("\n" + "\n".join(line.strip() for line in task.defaults.__doc__.strip().splitlines()))
 
 
+TokenizerName = Annotated[
+    str,
+    typer.Option(help="The tokenizer that counts tokens: embedded, estimate, bytes, or a tokenizer.json or its folder."),
+]
+SharedText = Annotated[
+    bool | None,
+    typer.Option("--shared/--inline", help="Whether documents refer to a shared text file, or are part of their lines."),
+]
+
+
 def synth(
     task: Annotated[list[str], typer.Argument(metavar="TASK...", help="Names of tasks; see `memagent tasks`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The sample file to write (JSONL).")],
@@ -51,12 +61,7 @@ def synth(
     seed: Annotated[int, typer.Option(help="The seed. Equal seeds give equal samples.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Number of the first sample.")] = 0,
     split: Annotated[str, typer.Option(help="The split of the words: eval or train.")] = "eval",
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            help="The tokenizer that counts tokens: embedded, estimate, bytes, or a tokenizer.json or its folder."
-        ),
-    ] = "embedded",
+    tokenizer: TokenizerName = "embedded",
     haystack: Annotated[Paths, typer.Option(help="UTF-8 text (or .gz) that hides the facts. Repeat for several.")] = None,
     words: Annotated[Path | None, typer.Option(help="Words for keys and values, one per line.")] = None,
     questions: Annotated[Path | None, typer.Option(help="Question file: SQuAD, HotpotQA, MuSiQue, CUAD, …")] = None,
@@ -66,12 +71,7 @@ def synth(
     wording: Annotated[Path | None, typer.Option(help="A checkout of RULER, to use its wording.")] = None,
     option: Annotated[list[str] | None, typer.Option("--set", help="An option of the task, as name=value.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes. It does not change the samples.")] = 1,
-    shared: Annotated[
-        bool | None,
-        typer.Option(
-            "--shared/--inline", help="Whether documents refer to a shared text file, or are part of their lines."
-        ),
-    ] = None,
+    shared: SharedText = None,
 ) -> None:
     """Write samples of long-context tasks to a file."""
     with boundary():

@@ -94,11 +94,11 @@ class Profile:
         if self.answer_format not in ("text", "boxed"):
             raise ConfigError(f"profile {self.name!r}: answer_format is {self.answer_format!r}, not 'text' or 'boxed'")
 
-    def needs(self, template: Template, reader: str) -> None:
-        """Raises ConfigError if the profile has no such template, which a reader shows."""
+    def needs(self, template: Template, what: str) -> None:
+        """Raises ConfigError if the profile has no such template, which `what` ("the reader 'gated'") shows."""
         if not getattr(self, template):
             raise ConfigError(
-                f"the profile {self.name!r} has no wording for the reader {reader!r}: its template {template!r} is empty;"
+                f"the profile {self.name!r} has no wording for {what}: its template {template!r} is empty;"
                 " choose another profile or reader"
             )
 

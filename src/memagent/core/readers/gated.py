@@ -40,9 +40,9 @@ class GatedReader(MemoryReader):
     exit: bool = False
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        plan.profile.needs("gated", self.name)
+        plan.profile.needs("gated", f"the reader {self.name!r}")
         if self.exit:
-            plan.profile.needs("exit", f"{self.name} with exit")
+            plan.profile.needs("exit", f"the reader {self.name!r} with exit")
         return super(GatedReader, self).prepare(plan, window, overhead, chunks)
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:

@@ -117,8 +117,8 @@ class ParallelReader:
             raise ConfigError(f"a document cannot be read in {self.rounds} rounds: give at least 1")
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        plan.profile.needs("round", self.name)
-        plan.profile.needs("merge", self.name)
+        plan.profile.needs("round", f"the reader {self.name!r}")
+        plan.profile.needs("merge", f"the reader {self.name!r}")
         check_merge(plan)
         check_window(plan, window, overhead)
         if chunks is None:

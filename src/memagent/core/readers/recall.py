@@ -65,7 +65,7 @@ class RecallReader(MemoryReader):
     states: ClassVar[type[ChunkState]] = RecallState
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        plan.profile.needs("recall", self.name)
+        plan.profile.needs("recall", f"the reader {self.name!r}")
         recalled = memory_tokens(plan)
         room = plan.budgets.chunk - recalled
         if room < MIN_CHUNK_TOKENS:

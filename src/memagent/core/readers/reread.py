@@ -69,8 +69,8 @@ class RereadReader:
             raise ConfigError(f"a document cannot be read again {self.rereads} times: give 0 or more")
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        plan.profile.needs("judge", self.name)
-        plan.profile.needs("merge", self.name)
+        plan.profile.needs("judge", f"the reader {self.name!r}")
+        plan.profile.needs("merge", f"the reader {self.name!r}")
         check_findings(plan)
         return _MEMORY.prepare(plan, window, overhead, chunks)
 
