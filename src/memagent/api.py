@@ -88,8 +88,8 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
     """Goes on with a reading that was interrupted or failed. No finished turn is asked again.
 
     `id` is the reading's, or its beginning. `document` says where the document is now, if it has moved or was not read
-    from a file. For `options` see `ResumeOptions`. A reading that is answered is returned as it ended. Raises JournalError if document or settings are not those it was begun with, or the ModelError
-    that ended it.
+    from a file. For `options` see `ResumeOptions`. A reading that is answered is returned as it ended. Raises JournalError
+    if document or settings are not those it was begun with, or the ModelError that ended it.
     """
     with _resumed(id, document, options) as (session, reading):
         results = session.run([reading], options.get("watcher"))
