@@ -15,7 +15,7 @@ def readers(as_json: AsJson = False) -> None:
     """List the readers for --reader."""
     with boundary():
         rows = [(name, reader.summary, option_names(name)) for name, reader in READERS.items()]
-        rows.append((AUTO, "Chooses direct, parallel, gated or memory for the document, and says why (not in eval and train).", []))
+        rows.append((AUTO, "Chooses direct, parallel, gated or memory, and says why (not for eval and train).", []))
         if as_json:
             print_json([{"name": name, "summary": summary, "options": options} for name, summary, options in rows])
             return
