@@ -519,7 +519,8 @@ def test_export_holds_everything_needed_to_resume(journal: Journal) -> None:
     assert (header["schema"], header["version"]) == ("memagent.reading", 2)
     assert {name: header[name] for name in START} == START
     assert (header["id"], header["turns"]) == (id, 2)
-    assert [TurnEntry(**{**one, "spans": tuple(map(tuple, one["spans"]))}) for one in rest] == entries
+    tuples = [{**one, "spans": tuple(map(tuple, one["spans"])), "splits": tuple(one["splits"])} for one in rest]
+    assert [TurnEntry(**one) for one in tuples] == entries
     assert "記憶" in lines[1]
 
 
@@ -699,7 +700,7 @@ def sqlite_file(path: Path, *statements: str) -> None:
         ),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={database.APPLICATION_ID}", "PRAGMA user_version=99"),
-            "was written by a newer memagent .schema 99, this one supports 2.; upgrade memagent",
+            "was written by a newer memagent .schema 99, this one supports 3.; upgrade memagent",
         ),
     ],
 )
@@ -783,10 +784,10 @@ def test_older_files_are_brought_forward_or_left_as_they_were(path: Path, monkey
     )
     with pytest.raises(JournalError, match=r"failed .*syntax error"):
         Journal.open(path)
-    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:2], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:3], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
     with Journal.open(path) as journal:
         assert journal._db.execute("SELECT note FROM readings").fetchone()[0] is None
-        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 3
+        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 4
         assert list(journal.turns(id)) == [turn(0)]
 
 

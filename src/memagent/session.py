@@ -54,8 +54,6 @@ class Progress:
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
-# The only key of a stored state that is not a state, but the turns that were split before its own.
-_SPLITS = "splits"
 _COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
@@ -254,7 +252,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     snapshot: Mapping[str, Any] | None = None
     for entry in journal.turns(id):
         reading.ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
-        if entry.state is None or set(entry.state) == {_SPLITS}:
+        if entry.state is None:
             replayed.append(entry)
         else:
             snapshot, replayed = entry.state, []
@@ -262,7 +260,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     if snapshot is not None:
         reading.state = plan.reader.load(snapshot)
     for entry in replayed:
-        for split in _splits(entry):
+        for split in entry.splits:
             reading.state = protocol.split(plan, reading.state, split)
         if reading.state.answer == "":  # the next turn was asked after an earlier resume
             reading.state = plan.reader.reopen(plan, reading.state)
@@ -297,19 +295,14 @@ def turn_entry(record: TurnRecord) -> TurnEntry:
             "reasoning": record.completion.reasoning,
             **_costs(record.completion),
         },
-        state=record.state.to_json() if record.snapshot else {_SPLITS: list(record.splits)} if record.splits else None,
+        state=record.state.to_json() if record.snapshot else None,
+        splits=record.splits,
     )
 
 
 def spans_of(entry: TurnEntry) -> tuple[Span, ...]:
     """The characters of the document that a stored turn showed."""
     return tuple(Span(start=start, end=end) for start, end in entry.spans)
-
-
-def _splits(entry: TurnEntry) -> Sequence[str]:
-    """The turns that were split since the turn before."""
-    values: Mapping[str, Any] = entry.state or {}
-    return tuple(values.get(_SPLITS, ()))
 
 
 def _completion(values: Mapping[str, Any]) -> Completion:

@@ -75,6 +75,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE turns",
         "ALTER TABLE turns_by_id RENAME TO turns",
     ),
+    # Turns that were split are named, because replaying completions does not lead to them.
+    ("ALTER TABLE turns ADD COLUMN splits TEXT NOT NULL DEFAULT '[]'",),
 )
 
 # fullfsync is needed only on macOS, where a plain fsync does not reach the disk.

@@ -378,6 +378,7 @@ def _turn_row(entry: TurnEntry) -> list[str | bytes | int | None]:
         pack(entry.memory),
         dump_folded(entry.completion, entry.memory, f"the completion {what}"),
         None if entry.state is None else dump_folded(entry.state, entry.memory, f"the state {what}"),
+        dump(entry.splits, f"the splits {what}"),
     ]
 
 
@@ -389,6 +390,7 @@ def _turn_entry(row: sqlite3.Row) -> TurnEntry:
         memory=memory,
         completion=load_folded(row["completion"], memory),
         state=None if row["state"] is None else load_folded(row["state"], memory),
+        splits=tuple(json.loads(row["splits"])),
     )
 
 

@@ -21,7 +21,8 @@ class TurnEntry:
     reading, whatever the order. `spans` are the characters of the document that it showed, as (start, end), half open (none
     for an answer from the memory). `memory` is the memory after the turn. `completion` and `state` are JSON objects: what
     the engine returned, and the protocol state after the turn. Without a state, the reading goes on from the last one that
-    there is, by replaying the completions after it; a `state` that has only `splits` names the turns to split before that.
+    there is, by replaying the completions after it. `splits` names the turns that were split since the turn before, in
+    order; a replay splits them again.
     """
 
     number: int
@@ -32,6 +33,7 @@ class TurnEntry:
     memory: str
     completion: Mapping[str, JSON]
     state: Mapping[str, JSON] | None = None
+    splits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
