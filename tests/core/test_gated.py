@@ -115,3 +115,10 @@ def test_enough_does_not_end_a_reading_that_has_no_memory(reply):
     state = after(plan(exit=True), reply)
     assert (state.memory, state.part) == ("", 1)
     assert state.outcome in ("skipped", "unchanged")
+
+
+def test_the_short_form_is_the_draft_of_every_update_that_is_not_asked_again():
+    a_plan = plan()
+    assert next_turn(a_plan, after(a_plan, "m1")).draft == "nothing new"
+    assert next_turn(a_plan, after(a_plan, "m1", "")).draft == ""
+    assert next_turn(a_plan, after(a_plan, "m1", "m2", "m3")).draft == ""

@@ -79,6 +79,7 @@ def test_a_single_note_is_the_memory_without_a_merge():
     assert [one.kind for one in turns].count("merge") == 0
     assert transcript.memory == "a: 1"
     assert len(turns) == 2 * 9 + 1  # the second round brought nothing new
+    assert transcript.state.tokens_read == plan().tokens  # a document is not read more than whole
 
 
 def test_notes_are_merged_in_document_order_with_the_memory_of_the_round_before():
@@ -266,3 +267,16 @@ def test_a_merge_that_leaves_the_memory_as_it_was_ends_the_reading():
     _, turns = reading(lambda shown: f"note {shown.id}" if shown.kind == "note" else "the same")
     rounds = {one.id.partition("/")[0] for one in turns}
     assert rounds == {"round-1", "round-2", "answer"}
+
+
+def test_drafts_are_what_most_replies_are():
+    a_plan = plan(words=40)
+    state = start(a_plan)
+    assert {turn(a_plan, state, id).draft for id in pending(a_plan, state)} == {"nothing new"}
+    for id in list(pending(a_plan, state)):
+        state = advance(a_plan, state, id, Completion(text=f"n{id[-1]}"))
+    assert turn(a_plan, state, "round-1/merge-1:1-2").draft == ""
+    state = advance(a_plan, state, "round-1/merge-1:1-2", Completion(text="merged"))
+    for id in list(pending(a_plan, state)):
+        state = advance(a_plan, state, id, Completion(text=f"m{id[-1]}"))
+    assert turn(a_plan, state, "round-2/merge-1:1-2").draft == "merged"
