@@ -280,3 +280,26 @@ def test_drafts_are_what_most_replies_are():
     for id in list(pending(a_plan, state)):
         state = advance(a_plan, state, id, Completion(text=f"m{id[-1]}"))
     assert turn(a_plan, state, "round-2/merge-1:1-2").draft == "merged"
+
+
+def test_only_the_last_level_of_a_merge_shows_the_memory():
+    def script(shown):
+        if shown.kind == "note":
+            return f"{shown.id[6]}-{shown.id[14:]} is a note of eight words in all"
+        return by_kind(merge="half a dozen words of a merge", answer="done")(shown)
+
+    _, turns = reading(script, rounds=2)
+    merges = {one.id: one.user for one in turns if one.id.startswith("round-2/merge")}
+    assert len(merges) == 7
+    assert [id for id, user in merges.items() if "M none N" not in user] == ["round-2/merge-3:1-2"]
+
+
+def test_a_chunk_that_was_halved_stays_so_in_later_rounds():
+    a_plan = plan(words=40)
+    state = split(a_plan, start(a_plan), "round-1/chunk-1")
+    parts = [id.partition("/")[2] for id in pending(a_plan, state)]
+    for id in list(pending(a_plan, state)):
+        state = advance(a_plan, state, id, Completion(text=f"n{id[-1]}"))
+    state = advance(a_plan, state, next(iter(pending(a_plan, state))), Completion(text="merged"))
+    assert state.round == 2
+    assert [id.partition("/")[2] for id in pending(a_plan, state)] == parts

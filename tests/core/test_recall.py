@@ -122,3 +122,10 @@ def test_what_is_wanted_is_only_looked_for_where_it_is_shown(monkeypatch):
     assert not looked
     next_turn(a_plan, state)
     assert looked == ["amber"]
+
+
+def test_only_memories_that_changed_are_kept_and_the_journal_need_not_store_them():
+    transcript, _ = reading("amber is 12", "amber is 12", "cobalt is 34", "done")
+    states = [record.state for record in transcript.records]
+    assert [state.earlier for state in states] == [(), (), ("amber is 12",), ("amber is 12",)]
+    assert [record.snapshot for record in transcript.records] == [True, True, False, False]

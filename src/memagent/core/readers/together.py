@@ -110,7 +110,7 @@ class TogetherReader:
 
     def reopen(self, plan: Plan, state: State) -> TogetherState:
         own = expect(state, TogetherState)
-        each = tuple(one if one.answer else self.reader.reopen(self._plan(plan), one) for one in own.each)
+        each = tuple(self.reader.reopen(self._plan(plan), one) for one in own.each)  # all of them are empty
         return replace(own, each=each, answer=None)
 
     def planned(self, plan: Plan) -> int:
