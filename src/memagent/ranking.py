@@ -38,7 +38,7 @@ def bm25(text: Text, passages: Sequence[Span], query: str) -> list[int]:
     key = (id(text), hashlib.sha256(places.tobytes()).digest())
     with _lock:  # readings that start together wait for one index instead of making one each
         known = _indexes.get(key)
-        if known is None or known[0]() is not text:
+        if known is None:
             known = _indexes[key] = (weakref.ref(text, partial(_forget, key)), index(text, passages))
             while len(_indexes) > _KEPT:
                 _indexes.popitem(last=False)

@@ -351,7 +351,7 @@ def test_the_journal_holds_what_was_said(memagent, book, served):
 
 
 def test_questions_that_are_read_together_share_one_reading_and_its_cost(memagent, book, served, server):
-    room = ["--memory-tokens", 80]
+    room = ["--memory-tokens", 80, "--answer-tokens", 40]
     asked = ["-q", QUESTION, "-q", "What else is told?"]
     apart = memagent("ask", book, *asked, "--json", *served, *room).json
     server.requests.clear()
@@ -361,6 +361,8 @@ def test_questions_that_are_read_together_share_one_reading_and_its_cost(memagen
     assert [one["question"] for one in both] == [QUESTION, "What else is told?"]
     assert both[0]["answer"] == apart["readings"][0]["answer"]
     assert len(server.requests) == estimate["calls"] == both[0]["usage"]["calls"]
+    most = sum(request.get("max_tokens") or request["max_completion_tokens"] for request in server.requests)
+    assert estimate["completion_tokens"] == most
     assert len(server.requests) < 0.6 * sum(one["usage"]["calls"] for one in apart["readings"])
     shown = memagent("ask", book, *asked, "--together", *served, *room).out
     assert shown.count("  memory:") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memagent.core import Provenance, Span
+from memagent.result import Ledger
 
 
 def span(start, end):
@@ -53,3 +54,17 @@ def test_a_merged_line_is_traced_to_notes_that_the_merge_showed():
     follower.update(2, span(20, 30), "", kind="note", reply="amber is 12")
     follower.update(3, span(10, 30), "amber: 12", kind="merge", reply="amber: 12")
     assert origins(follower) == {"amber: 12": (2, span(20, 30))}
+
+
+def test_a_reply_that_was_not_taken_is_no_note():
+    ledger = Ledger()
+    ledger.add(0, "note", span(0, 10), "retry_long", "", {"text": "amber is 12"})
+    ledger.add(1, "note", span(0, 10), "noted", "", {"text": "cobalt is 34"})
+    ledger.add(2, "note", span(10, 20), "noted", "", {"text": "<think>jade is 78</think>amber is 12"})
+    memory = "amber is 12\ncobalt is 34\njade is 78"
+    ledger.add(3, "merge", span(0, 20), "kept", memory, {"text": memory})
+    assert origins(ledger) == {
+        "amber is 12": (2, span(10, 20)),
+        "cobalt is 34": (1, span(0, 10)),
+        "jade is 78": (3, span(0, 20)),
+    }

@@ -61,6 +61,10 @@ def test_the_document_is_read_once_and_each_question_answered_from_the_memory():
         "question-1/answer", "question-2/answer", "question-3/answer",
     ]  # fmt: skip
     assert len(turns) == a_plan.turns
+    state_then, to_come = start(a_plan), a_plan.turns
+    for shown in turns:
+        assert a_plan.reader.left(a_plan, state_then) == to_come
+        state_then, to_come = advance(a_plan, state_then, shown.id, Completion(text=about(shown))), to_come - 1
     assert all(question in turns[0].user for question in QUESTIONS)
     assert [question in turns[-1].user for question in QUESTIONS] == [False, False, True]
     assert state.answers == QUESTIONS
@@ -81,6 +85,12 @@ def test_every_reader_reads_together_in_any_order_and_survives_json(name):
         assert a_plan.reader.load(state.to_json()) == state
         state = advance(a_plan, state, ids[-1], Completion(text=about(turn(a_plan, state, ids[-1]))))
     assert a_plan.reader.load(state.to_json()) == state == expected
+
+
+def test_a_text_that_every_answer_shows_counts_once_for_each():
+    assert plan().reader.shown(plan()) == plan().tokens
+    direct = plan("direct", words=70)
+    assert direct.reader.shown(direct) == 3 * direct.tokens
 
 
 def test_an_empty_answer_to_one_question_is_asked_again_and_does_not_hold_up_the_others():

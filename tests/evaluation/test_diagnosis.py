@@ -82,6 +82,14 @@ def test_kept_to_the_end():
     assert not found.drifted
 
 
+def test_a_fact_is_seen_by_a_note_and_kept_by_the_merge_which_shows_none():
+    noted = [replace(turn(number, start, start + 35, None, "noted"), kind="note") for number, start in enumerate((0, 35))]
+    merged = RecordedTurn(number=2, kind="merge", spans=(Span(start=0, end=70),), outcome="kept", memory="amber 4821973")
+    found = trace(*noted, merged)
+    assert (found.shown, found.whole, found.gains) == (0, False, (2,))
+    assert diagnose(reading(*noted, merged)).updates
+
+
 def test_shown_and_never_kept():
     found = trace(turn(0, 0, 50, "nothing"), turn(1, 50, 100, "still nothing"))
     assert (found.shown, found.missed, found.at_end, found.held) == (0, True, False, 0)

@@ -100,12 +100,16 @@ def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOr
 
 
 def _covering(line: str, known: Mapping[LineOrigin, set[str]]) -> list[LineOrigin]:
-    """The fewest known lines that hold the words of `line`, greedily, the one with most of them first; [] if none does."""
-    missing, chosen = _words(line), list[LineOrigin]()
+    """The fewest known lines that hold the words of `line`, greedily, the one with most of them first.
+
+    [] if they do not hold half of its words: a line that shares an "is" with a note need not come from it.
+    """
+    words, chosen = _words(line), list[LineOrigin]()
+    missing = set(words)
     while missing:
         best = max(known, key=lambda origin: len(known[origin] & missing), default=None)
         if best is None or not known[best] & missing:
             break
         chosen.append(best)
         missing -= known[best]
-    return chosen
+    return chosen if 2 * len(missing) <= len(words) else []
