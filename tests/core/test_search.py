@@ -21,6 +21,7 @@ LINES = [f"Line {number} tells of the sea and of nothing else in particular." fo
 LINES[200], LINES[120], LINES[30] = (
     "The falcon belongs to Miranda.", "Miranda lives in the town of Oslo.", "In Oslo it rains.",
 )  # fmt: skip
+LINES[250] = "An owner may live anywhere."
 TEXT = from_text("\n".join(LINES))
 BUDGETS = Budgets(question=20, chunk=60, memory=30, answer=8)
 
