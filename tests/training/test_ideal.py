@@ -20,7 +20,8 @@ from memagent.tasks.samples import Fact, Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Chain, Slots, Variables, answer_pieces, first_notes, memory_pieces, memory_text
-from memagent.training.readings import draw_sample, false_notes, right_turns
+from memagent.training.reader_turns import memory_turns
+from memagent.training.readings import draw_sample, false_notes
 from memagent.training.tokenizer import load_tokenizer
 
 TOKENIZER = FileTokenizer(load_tokenizer(EMBEDDED), name="embedded")
@@ -92,7 +93,7 @@ def test_a_perfect_reading_of_every_task_scores_one(name: str, options: dict[str
     for index in range(4):
         task = find(name)
         sample = task.sample(MATERIALS, Request(tokens=2048, seed=index, index=index), task.options(options))
-        turns = right_turns(load_profile("compact"), TOKENIZER, sample, 400)
+        turns = memory_turns(load_profile("compact"), TOKENIZER, sample, 400)
         if turns[-1].what == "lost":  # a border of a chunk cuts a fact
             continue
         assert strict("".join(text for text, _ in turns[-1].reply), sample.answers, sample.mode) == 1
@@ -106,7 +107,7 @@ def test_a_perfect_reading_of_every_task_scores_one(name: str, options: dict[str
 def test_turns_say_what_they_do() -> None:
     task = find("niah_single_2")
     sample = task.sample(MATERIALS, Request(tokens=2000, seed=5, index=0))
-    names = [turn.what for turn in right_turns(load_profile("compact"), TOKENIZER, sample, 200)]
+    names = [turn.what for turn in memory_turns(load_profile("compact"), TOKENIZER, sample, 200)]
     found = names.index("find")
     assert names == ["wait"] * found + ["find"] + ["keep"] * (len(names) - found - 2) + ["answer"]
 
@@ -121,7 +122,7 @@ def test_a_false_value_stands_until_the_true_one_is_read(name: str) -> None:
     true = next(fact for fact in sample.facts if fact.key == key)
     assert value != true.value
     assert [len(part) for part in value.split("-")] == [len(part) for part in true.value.split("-")]
-    turns = right_turns(load_profile("compact"), TOKENIZER, sample, 400, false)
+    turns = memory_turns(load_profile("compact"), TOKENIZER, sample, 400, false)
     assert f"Memory: {memory_text(false)}\n" in turns[0].prompt
     memories = ["".join(text for text, _ in turn.reply) for turn in turns[:-1]]
     found = next(n for n, place in enumerate(chunk(sample.document, TOKENIZER, 400)) if place.end >= true.end)
@@ -142,7 +143,7 @@ def test_a_fact_that_no_chunk_shows_whole_is_lost() -> None:
         id="x", task="niah_single_2", question="What is the code for a-b?", document=LazyText([text]), answers=("12.",),
         facts=(sentence,),
     )  # fmt: skip
-    assert right_turns(load_profile("compact"), TOKENIZER, sample, 50)[-1].what == "lost"
+    assert memory_turns(load_profile("compact"), TOKENIZER, sample, 50)[-1].what == "lost"
 
 
 def test_a_task_nobody_knows_how_to_read_is_refused() -> None:

@@ -7,6 +7,7 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Fact, generator
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Slots, visible
+from memagent.training.reader_turns import memory_turn
 from memagent.training.updates import (
     Exercise,
     Recipe,
@@ -14,7 +15,6 @@ from memagent.training.updates import (
     draw_exercise,
     partial_match,
     plant_all,
-    prompt_parts,
     rewrap,
 )
 
@@ -40,12 +40,11 @@ def test_a_fact_that_is_cut_is_not_visible() -> None:
 def test_prompts_hold_question_memory_and_chunk_in_the_wording_of_the_profile() -> None:
     profile = load_profile("compact")
     exercise = Exercise(question="What is the code of a?", notes=Slots((("a", ("1",)),)), first=False)
-    head, tail = prompt_parts(profile, exercise)
-    assert head == "Question: What is the code of a?\nMemory: - a: 1\nText: "
-    assert tail == "\nNew memory:"
+    turn = memory_turn(profile, exercise, "It rained.", [])
+    assert turn.prompt == "Question: What is the code of a?\nMemory: - a: 1\nText: It rained.\nNew memory:"
     assert answer_prompt(profile, exercise) == "Question: What is the code of a?\nMemory: - a: 1\nAnswer:"
     first = Exercise(question="What is the code of a?", notes=Slots((("a", ()),)), first=True)
-    assert f"Memory: {profile.empty_memory}\n" in prompt_parts(profile, first)[0]
+    assert f"Memory: {profile.empty_memory}\n" in memory_turn(profile, first, "It rained.", []).prompt
 
 
 def test_planted_facts_are_where_they_claim_for_any_wrapping() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
-from memagent.training.reader_turns import TURNS
-from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes, right_turns
+from memagent.training.reader_turns import TURN, TURNS, memory_turns
+from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.updates import Recipe, answer_prompt, draw_exercise, partial_match, plant_all, prompt_parts
+from memagent.training.updates import Recipe, answer_prompt, draw_exercise, partial_match, plant_all
 from memagent.training.vocabulary import subword_words
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
@@ -86,14 +87,15 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
     exercise, facts = draw_exercise(rng, recipe, source.materials.words)
     if rng.random() < recipe.answer:
         return source.row(source.prompt(answer_prompt(source.profile, exercise)), answer_pieces(exercise.notes))
-    head, tail = prompt_parts(source.profile, exercise)
-    fixed = len(source.prompt(head + tail)) + len(encode_pieces(source.tokenizer, memory_pieces(exercise.notes))[0])
+    turn = partial(TURN[recipe.reader], source.profile, exercise)
+    fixed = len(source.prompt(turn("", []).prompt))
+    fixed += len(encode_pieces(source.tokenizer, memory_pieces(exercise.notes))[0])
     room = max(16, tokens - fixed - 4 - 3 * len(exercise.notes.lines))
     word = partial_match(rng, recipe, [key for key, _ in exercise.notes.lines])
     text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN), word)
     start, end = cut(source.tokenizer, rng, text, room)
-    notes = exercise.notes.after(visible(planted, text, start, end))
-    return source.row(source.prompt(head + text[start:end] + tail), memory_pieces(notes))
+    right = turn(text[start:end], visible(planted, text, start, end))
+    return source.row(source.prompt(right.prompt), right.reply)
 
 
 def cut(tokenizer: Tokenizer, rng: random.Random, text: str, tokens: int) -> tuple[int, int]:
@@ -166,7 +168,7 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
         sample = draw_sample(rng, recipe.task, recipe.options, source.materials, tokens)
         made = (source.profile, source.materials.tokenizer, sample, size)
         if recipe.false_values and rng.random() < recipe.false_values:  # a share of 0 draws nothing
-            turns = right_turns(*made, false_notes(rng, sample, source.materials.words))
+            turns = memory_turns(*made, false_notes(rng, sample, source.materials.words))
         else:
             turns = TURNS[recipe.reader](*made)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -42,6 +42,8 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Range: TypeAlias = tuple[Count, Count]  # inclusive
+# Readers of whose turns the right replies are known (memagent.training.reader_turns).
+TrainedReader: TypeAlias = Literal["memory", "gated", "parallel"]
 Scorer = Annotated[str, AfterValidator(_scorer)]
 # A number, or piecewise linear over the progress of a run: [[progress, weight], …].
 Weight = Annotated[list[tuple[Share, Annotated[float, Field(ge=0)]]], Field(min_length=1), BeforeValidator(_points)]

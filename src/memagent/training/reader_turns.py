@@ -1,6 +1,7 @@
-"""The turns of a reading that goes right, for readers that take notes or skip: `gated` and `parallel`.
+"""The turns of a reading that goes right: prompts and right replies of the readers `memory`, `gated` and `parallel`.
 
-A gated reading is the paper's, with the short form wherever the memory does not change. A parallel reading goes round by
+As long as every reply so far was right, the next prompt is known; so all turns of a reading can be made in advance. A gated
+reading is the paper's, with the short form wherever the memory does not change. A parallel reading goes round by
 round: what a chunk adds to the memory of the round before, then the merge of all notes. Its memory has only lines with a
 value, because a merge can only write what notes and memory hold.
 """
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from memagent.core.chunking import chunk
-from memagent.core.prompts import Profile
+from memagent.core.prompts import Profile, Template
 from memagent.core.readers.notes import SEPARATOR
 from memagent.core.types import Tokenizer
 from memagent.scoring import SCORERS
@@ -19,6 +21,7 @@ from memagent.tasks.samples import Fact, Sample
 from memagent.training.ideal import (
     Chain,
     Line,
+    Lines,
     Notes,
     Piece,
     Slots,
@@ -29,9 +32,11 @@ from memagent.training.ideal import (
     memory_text,
     visible,
 )
-from memagent.training.readings import RightTurn, right_turns
+from memagent.training.readings import RightTurn, What
+from memagent.training.updates import Exercise
 
 ROUNDS = 3
+_MEMORY_TOKENS = 128  # what a wording is told of the memory's budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,65 +55,72 @@ class Found:
         return memory_pieces(self) if self.lines else []
 
 
+def memory_turn(profile: Profile, before: Exercise, text: str, facts: Sequence[Fact]) -> RightTurn:
+    """A turn of the paper's reading: the whole memory, whether it changes or not."""
+    after = before.notes.after(facts)
+    what: What = "find" if after != before.notes else "keep" if found(before.notes).lines else "wait"
+    return RightTurn(what, _prompt(profile, "update", before, before.notes, text), memory_pieces(after))
+
+
+def gated_turn(profile: Profile, before: Exercise, text: str, facts: Sequence[Fact]) -> RightTurn:
+    """A turn of a gated reading: the memory, or the short form where it does not change."""
+    prompt, after = _prompt(profile, "gated", before, before.notes, text), before.notes.after(facts)
+    if after == before.notes:
+        return _nothing(profile, prompt, empty=before.first)
+    return RightTurn("find", prompt, memory_pieces(after))
+
+
+def note_turn(profile: Profile, before: Exercise, text: str, facts: Sequence[Fact]) -> RightTurn:
+    """A turn of a round: what the chunk adds to the memory of the round before, or the short form."""
+    memory, note = found(before.notes), new(before, facts)
+    prompt = _prompt(profile, "round", replace(before, first=not memory.lines), memory, text)
+    return RightTurn("find", prompt, note.pieces) if note.lines else _nothing(profile, prompt, empty=not memory.lines)
+
+
+def memory_turns(
+    profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int, notes: Notes | None = None
+) -> list[RightTurn]:
+    """All turns of the paper's reading in which every reply is right. `notes`: what the memory holds before; None: it is
+    empty. Raises TrainingError for a task without a perfect reader."""
+    return _in_order(memory_turn, profile, tokenizer, sample, chunk_tokens, first_notes(sample) if notes is None else notes)
+
+
 def gated_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:
     """All turns of a gated reading in which every reply is right. Nothing is noted until something is found."""
-    notes, turns = first_notes(sample), list[RightTurn]()
-    empty = notes
-    for text, facts in _shown(tokenizer, sample, chunk_tokens):
-        before, notes = notes, notes.after(facts)
-        prompt = profile.render(
-            "gated",
-            question=sample.question,
-            memory=profile.empty_memory if before == empty else memory_text(before),
-            chunk=text,
-            memory_tokens=0,
-            nothing=profile.nothing,
-            exit="",
-        )
-        if notes == before:
-            turns.append(_nothing(profile, prompt, "wait" if before == empty else "keep"))
-        else:
-            turns.append(RightTurn("find", prompt, memory_pieces(notes)))
-    return [*turns, _answer(profile, sample, notes, profile.empty_memory if notes == empty else memory_text(notes))]
+    return _in_order(gated_turn, profile, tokenizer, sample, chunk_tokens, first_notes(sample))
 
 
 def parallel_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:
     """All turns of a reading in rounds in which every reply is right. All notes of a round are merged in one turn."""
-    parts, notes, turns = list(_shown(tokenizer, sample, chunk_tokens)), first_notes(sample), list[RightTurn]()
-    for number in range(ROUNDS):
-        memory = found(notes)
-        added = [(text, new(notes, facts, number == 0)) for text, facts in parts]
-        for text, note in added:
-            prompt = profile.render(
-                "round",
-                question=sample.question,
-                memory=memory.text or profile.empty_memory,
-                chunk=text,
-                memory_tokens=0,
-                nothing=profile.nothing,
-            )
-            if note.lines:
-                turns.append(RightTurn("find", prompt, note.pieces))
-            else:
-                turns.append(_nothing(profile, prompt, "keep" if memory.lines else "wait"))
-        written = [note for _, note in added if note.lines]
+    parts, turns = list(_shown(tokenizer, sample, chunk_tokens)), list[RightTurn]()
+    at = Exercise(question=sample.question, notes=first_notes(sample), first=True)
+    for _ in range(ROUNDS):
+        turns += [note_turn(profile, at, text, facts) for text, facts in parts]
+        written = [note for _, facts in parts if (note := new(at, facts)).lines]
         if not written:
             break
-        notes = merge(notes, [facts for _, facts in parts], number == 0)
+        memory, notes = found(at.notes), merge(at, [facts for _, facts in parts])
         if memory.lines or len(written) > 1:
             prompt = profile.render(
                 "merge",
                 question=sample.question,
                 memory=memory.text or profile.empty_memory,
                 notes=SEPARATOR.join(note.text for note in written),
-                memory_tokens=0,
+                memory_tokens=_MEMORY_TOKENS,
             )
             turns.append(RightTurn("find", prompt, found(notes).pieces))
-    return [*turns, _answer(profile, sample, notes, found(notes).text or profile.empty_memory)]
+        at = Exercise(question=sample.question, notes=notes, first=False)
+    return [*turns, _answer(profile, sample, at.notes, found(at.notes).text or profile.empty_memory)]
 
 
+Turn: TypeAlias = Callable[[Profile, Exercise, str, Sequence[Fact]], RightTurn]
+TURN: Mapping[str, Turn] = {
+    "memory": memory_turn,
+    "gated": gated_turn,
+    "parallel": note_turn,
+}
 TURNS: Mapping[str, Callable[[Profile, Tokenizer, Sample, int], list[RightTurn]]] = {
-    "memory": right_turns,
+    "memory": memory_turns,
     "gated": gated_turns,
     "parallel": parallel_turns,
 }
@@ -119,11 +131,15 @@ def found(notes: Notes) -> Found:
     return Found([(key, values) for key, values in notes.lines if values])
 
 
-def new(notes: Notes, facts: Sequence[Fact], first: bool) -> Found:
+def new(before: Exercise, facts: Sequence[Fact]) -> Found:
     """What a chunk that states `facts` adds to the memory of the round before.
 
-    After the first round a value that is known stays: that a chunk states another does not say which of them is the later.
+    In the first round, variables whose value the chunk does not tell are noted too, and resolved when notes are merged.
+    After it a value that is known stays: that a chunk states another does not say which of them is the later.
     """
+    notes, first = before.notes, before.first
+    if isinstance(notes, Variables) and first:
+        return assigned(notes, facts)
     known, lines = dict(notes.lines), list[Line]()
     for key, values in notes.after(facts).lines:
         if isinstance(notes, Slots) and not notes.many:
@@ -135,20 +151,33 @@ def new(notes: Notes, facts: Sequence[Fact], first: bool) -> Found:
     return Found(lines)
 
 
-def merge(notes: Notes, parts: Sequence[Sequence[Fact]], first: bool) -> Notes:
-    """The memory after a round in which the parts of the document stated these facts, each part seen with `notes`."""
+def merge(before: Exercise, parts: Sequence[Sequence[Fact]]) -> Notes:
+    """The memory after a round in which the parts of the document stated these facts, each part seen with `before`."""
+    notes, first = before.notes, before.first
     if isinstance(notes, Slots):
         merged = notes
         for facts in parts:
             known = dict(notes.lines)
             merged = merged.after([fact for fact in facts if notes.many or first or not known.get(fact.key)])
         return merged
+    if isinstance(notes, Variables) and first:
+        return notes.after([fact for facts in parts for fact in facts])
     seen = [notes.after(facts) for facts in parts]
     if isinstance(notes, Variables):
         names = dict.fromkeys([*notes.names, *(name for one in seen if isinstance(one, Variables) for name in one.names)])
         return replace(notes, names=tuple(names))
     assert isinstance(notes, Chain)
     return max((one for one in seen if isinstance(one, Chain)), key=lambda one: one.known)
+
+
+def assigned(notes: Variables, facts: Sequence[Fact]) -> Found:
+    """The assignments of a chunk, in document order: a line for the value that is asked for, and one for each variable of
+    which the chunk does not tell the value. Each lists the variables that have it."""
+    groups: dict[str, list[str]] = {}
+    for fact in facts:
+        root = next((root for root, names in groups.items() if fact.key in (root, *names)), fact.key)
+        groups.setdefault(root, []).append(fact.value)
+    return Found([(root, tuple(names)) for root, names in groups.items() if root == notes.value or not root.isdigit()])
 
 
 def _shown(tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> Iterator[tuple[str, list[Fact]]]:
@@ -158,8 +187,33 @@ def _shown(tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> Iterator[
         yield document[place.start : place.end], visible(sample.facts, document, place.start, place.end)
 
 
-def _nothing(profile: Profile, prompt: str, what: str) -> RightTurn:
-    return RightTurn("keep" if what == "keep" else "wait", prompt, [(" " + profile.nothing, "value")])
+def _in_order(
+    turn: Turn, profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int, notes: Notes
+) -> list[RightTurn]:
+    """All turns of a reading chunk by chunk, and its answer."""
+    at, turns = Exercise(question=sample.question, notes=notes, first=notes == first_notes(sample)), list[RightTurn]()
+    for text, facts in _shown(tokenizer, sample, chunk_tokens):
+        turns.append(turn(profile, at, text, facts))
+        after = at.notes.after(facts)
+        skipped = turn is gated_turn and after == at.notes
+        at = Exercise(question=sample.question, notes=after, first=at.first and skipped)
+    return [*turns, _answer(profile, sample, at.notes, profile.empty_memory if at.first else memory_text(at.notes))]
+
+
+def _prompt(profile: Profile, template: Template, before: Exercise, memory: Lines, text: str) -> str:
+    return profile.render(
+        template,
+        question=before.question,
+        memory=profile.empty_memory if before.first else memory_text(memory),
+        chunk=text,
+        memory_tokens=_MEMORY_TOKENS,
+        nothing=profile.nothing,
+        exit="",
+    )
+
+
+def _nothing(profile: Profile, prompt: str, *, empty: bool) -> RightTurn:
+    return RightTurn("wait" if empty else "keep", prompt, [(" " + profile.nothing, "value")])
 
 
 def _answer(profile: Profile, sample: Sample, notes: Notes, memory: str) -> RightTurn:

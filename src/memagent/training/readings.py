@@ -1,7 +1,4 @@
-"""Samples of the catalogue's tasks, and the turns of a reading that goes right: each prompt with its right reply.
-
-As long as every reply so far was right, the next prompt is known; so all turns of a reading can be made in advance.
-"""
+"""Samples of the catalogue's tasks to train on, and what a turn of a reading is: a prompt with its right reply."""
 
 from __future__ import annotations
 
@@ -13,20 +10,15 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from memagent.core.chunking import chunk
-from memagent.core.prompts import Profile
-from memagent.core.types import Tokenizer
 from memagent.errors import TaskError
-from memagent.scoring import SCORERS
 from memagent.tasks.catalog import find
 from memagent.tasks.keys import make_value
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.wording import ValueKind
 from memagent.tasks.words import Words
-from memagent.training.fields import Part, Range, Share
-from memagent.training.ideal import Notes, Piece, Slots, answer_pieces, first_notes, memory_pieces, visible
-from memagent.training.updates import Exercise, answer_prompt, prompt_parts
+from memagent.training.fields import Part, Range, Share, TrainedReader
+from memagent.training.ideal import Notes, Piece, Slots, first_notes
 
 _TRIES = 8
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -53,7 +45,7 @@ class TaskRecipe(Part):
     task: str
     tokens: Range
     chunk: Range
-    reader: Literal["memory", "gated", "parallel"] = "memory"
+    reader: TrainedReader = "memory"
     quiet: Share = 1.0
     false_values: Share = 0.0
     answer: Share = 0.05
@@ -97,25 +89,3 @@ def false_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
     fact = rng.choice([fact for fact in sample.facts if fact.needed])
     kind: ValueKind = "number" if fact.value.isdigit() else "uuid" if _UUID.fullmatch(fact.value) else "word"
     return notes.after([replace(fact, value=make_value(rng, kind, words, len(fact.value)))])
-
-
-def right_turns(
-    profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int, notes: Notes | None = None
-) -> list[RightTurn]:
-    """All turns of a reading in which every reply is right. `notes`: what the memory holds before; None: it is empty.
-
-    Raises TrainingError for a task without a perfect reader.
-    """
-    document, empty = str(sample.document), first_notes(sample)
-    notes = empty if notes is None else notes
-    turns: list[RightTurn] = []
-    for place in chunk(sample.document, tokenizer, chunk_tokens):
-        first = not turns and notes == empty
-        head, tail = prompt_parts(profile, Exercise(question=sample.question, notes=notes, first=first))
-        before, notes = notes, notes.after(visible(sample.facts, document, place.start, place.end))
-        what: What = "find" if notes != before else "keep" if any(values for _, values in notes.lines) else "wait"
-        turns.append(RightTurn(what, head + document[place.start : place.end] + tail, memory_pieces(notes)))
-    prompt = answer_prompt(profile, Exercise(question=sample.question, notes=notes, first=False))
-    right = SCORERS["all_required"](", ".join(notes.answer), sample.answers, sample.mode) == 1
-    last: What = "answer" if right else "lost"
-    return [*turns, RightTurn(last, prompt, answer_pieces(notes))]

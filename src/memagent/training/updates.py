@@ -17,7 +17,7 @@ from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_val
 from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
-from memagent.training.fields import Part, Range, Share
+from memagent.training.fields import Part, Range, Share, TrainedReader
 from memagent.training.ideal import Notes, Slots, memory_text
 
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
@@ -37,6 +37,7 @@ class Recipe(Part):
     partial_matches  share of chunks whose book text holds one word of an asked key, where the book has that word
     answer           share of exercises that ask for the answer and show no chunk
     echo             share of rows that are random tokens to be repeated: copying, and nothing else
+    reader           whose turn it is; a turn of `parallel` is one of a round
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"near": "partial_matches"}
@@ -52,6 +53,7 @@ class Recipe(Part):
     partial_matches: Share = 0.0
     answer: Share = 0.0
     echo: Share = 0.0
+    reader: TrainedReader = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +161,6 @@ def plant_all(
         done = place
     pieces.append(text[done:])
     return "".join(pieces), planted
-
-
-def prompt_parts(profile: Profile, exercise: Exercise) -> tuple[str, str]:
-    """The update prompt before and after the chunk."""
-    mark = "\x00chunk\x00"
-    memory = profile.empty_memory if exercise.first else memory_text(exercise.notes)
-    head, tail = profile.render("update", question=exercise.question, memory=memory, chunk=mark, memory_tokens=128).split(
-        mark
-    )
-    return head, tail
 
 
 def answer_prompt(profile: Profile, exercise: Exercise) -> str:
