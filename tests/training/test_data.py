@@ -80,3 +80,20 @@ def test_a_chunk_is_taken_from_around_a_word_of_an_asked_key(tmp_path: Path) -> 
         return found / 60
 
     assert share(1.0) > share(0.0) + 0.2
+
+
+@pytest.mark.parametrize(
+    ("reader", "template"), [("gated", "New memory, or nothing new:"), ("parallel", "Notes, or nothing new:")]
+)
+def test_a_single_turn_is_one_of_the_reader_that_the_recipe_names(source: Source, reader: str, template: str) -> None:
+    def rows(stated: float) -> list[tuple[str, str]]:
+        recipe = Recipe(tokens=(200, 200), asked=(1, 2), stated=stated, quiet=0.0, fresh=0.5, kept=0.5, reader=reader)
+        made = [exercise_row(source, generator(1, "reader", number), recipe, 200) for number in range(20)]
+        decode = source.tokenizer.decode
+        return [(decode(list(row.ids[: row.start + 1])), decode(list(row.targets))) for row in made]
+
+    assert all(prompt.endswith(template) for prompt, _ in rows(1.0))
+    assert {reply for _, reply in rows(0.0)} == {" nothing new"}
+    stated = [reply for _, reply in rows(1.0)]
+    assert sum(reply.startswith("- ") for reply in stated) > 10
+    assert not any("not yet" in reply for reply in stated if reader == "parallel")

@@ -25,7 +25,7 @@ TASKS = (
     ("niah_multivalue", {}),
     ("niah_multiquery", {}),
     ("updates", {}),
-    ("vt", {"hops": 2}),
+    ("vt", {"hops": 4, "chains": 2}),
     ("multihop", {"hops": 2}),
 )
 
@@ -62,3 +62,12 @@ def test_most_turns_of_a_gated_reading_are_three_tokens_long():
     turns = TURNS["gated"](PROFILE, WordTokenizer(), sample("niah_single_2", {}, 1), 100)
     assert [turn.what for turn in turns].count("find") == 1
     assert {turn.reply[0][0] for turn in turns if turn.what in ("wait", "keep")} == {" nothing new"}
+
+
+def test_a_chain_over_many_chunks_is_noted_in_one_round_and_resolved_by_its_merge():
+    for seed in range(6):
+        drawn = sample("vt", {"hops": 4}, seed)
+        turns = TURNS["parallel"](PROFILE, WordTokenizer(), drawn, 100)
+        merges = [turn for turn in turns if "\nNotes: " in turn.prompt]
+        assert len(merges) == 1
+        assert all(answer in "".join(text for text, _ in merges[0].reply) for answer in drawn.answers)

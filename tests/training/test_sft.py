@@ -103,6 +103,25 @@ def test_what_is_validated_and_saved_is_the_average(
     torch.testing.assert_close(trainer.policy.state(), now)
 
 
+def test_a_token_counts_the_same_in_every_batch_if_the_loss_is_divided_by_a_fixed_number(
+    config: SftConfig, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def norm(reply_tokens: int) -> tuple[float, int]:
+        schedule = config.schedule.model_copy(update={"reply_tokens": reply_tokens, "clip": 1e9})
+        trainer, norms = Trainer(config.model_copy(update={"schedule": schedule}), start), []
+        monkeypatch.setattr(trainer.optimizer, "step", lambda rate: norms.append(gradient(trainer)))
+        [batch] = trainer.make_step(0)[:1]
+        trainer.train_step([batch])
+        return norms[0], batch[1].reply_tokens
+
+    def gradient(trainer: Trainer) -> float:
+        return sum(float((one.grad**2).sum()) for one in trainer.policy.parameters() if one.grad is not None) ** 0.5
+
+    (mean, tokens), (fixed, _) = norm(0), norm(7)
+    assert tokens > 7
+    assert fixed == pytest.approx(mean * tokens / 7, rel=1e-4)
+
+
 def test_a_checkpoint_of_another_model_is_refused(config: SftConfig, start: Path) -> None:
     trainer = Trainer(config, start)
     state = trainer.state()

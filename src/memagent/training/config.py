@@ -100,7 +100,11 @@ class ModelShape(Part):
 
 class Schedule(Part):
     """Optimisation. The rate rises over `warmup` steps, stays, and falls linearly to `final` × rate over the last
-    `decay` share of the steps. `average` is the decay of the weight average that is shipped (0: none)."""
+    `decay` share of the steps. `average` is the decay of the weight average that is shipped (0: none).
+
+    The loss of a batch is the mean over its reply tokens (`reply_tokens` 0), or their sum divided by `reply_tokens`: then a
+    token counts the same in a batch of short replies as in one of long replies.
+    """
 
     steps: int = Field(ge=1)
     batches: int = Field(2, ge=1)
@@ -114,6 +118,7 @@ class Schedule(Part):
     clip: float = Field(1.0, gt=0)
     average: Share = 0.998
     muon: float = Field(0.0, ge=0)
+    reply_tokens: Count = 0
 
     def rate_at(self, step: int) -> float:
         """The learning rate of `step` (from 0)."""
