@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from memagent.errors import TrainingError
+from memagent.errors import ConfigError, TrainingError
 from memagent.evaluation.runs import Run
 from memagent.models.open import open_model
 from memagent.training.config import load_config
@@ -245,3 +245,27 @@ def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_pa
 def test_a_wrong_model_is_an_error_in_one_line(config_file: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="nowhere"):
         Trainer(load_config(config_file, RlConfig, ["start=nowhere"]), tmp_path)
+
+
+def test_a_task_can_have_a_reader_of_its_own(config_file: Path, tmp_path: Path) -> None:
+    part = 'name = "{0}", task = "niah_single_2", tokens = [500, 700]'
+    both = (
+        f'task=[{{{part.format("one")}}}, {{{part.format("two")}, reader = "parallel", reader_options = {{rounds = 2}}}}]'
+    )
+    trainer = Trainer(load_config(config_file, RlConfig, ["rollout.reader=gated", both]), tmp_path / "run")
+    kinds: dict[str, set[str]] = {"one": set(), "two": set()}
+    for step in range(4):
+        trainer.step = step
+        for reading in trainer.sample().readings:
+            talks = reading.trajectory.conversations
+            prompts = [trainer.policy.tokenizer.decode(one.prompt) for one in talks]
+            kinds[reading.name] |= {prompt.rpartition("\n")[2] for prompt in prompts}
+    assert any("New memory, or nothing new:" in line for line in kinds["one"])
+    assert any("Notes, or nothing new:" in line for line in kinds["two"])
+    assert not any("Notes, or nothing new:" in line for line in kinds["one"])
+
+
+def test_an_unknown_reader_of_a_task_is_an_error_before_anything_is_sampled(config_file: Path, tmp_path: Path) -> None:
+    task = 'task=[{name = "one", task = "niah_single_2", tokens = [500, 700], reader = "speed"}]'
+    with pytest.raises(ConfigError, match="'speed'"):
+        Trainer(load_config(config_file, RlConfig, [task]), tmp_path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,11 +57,16 @@ def hosted(policy: Policy, **options: Any) -> OpenModel:
     return OpenModel(engine=LocalEngine.hosting(policy.causal, policy.tokenizer, name="policy", version="0", **options))
 
 
+def always(settings: Settings) -> Mapping[str, Settings]:
+    """The same settings for every part."""
+    return defaultdict(lambda: settings)
+
+
 def rolled(
     policy: Policy, samples: Sequence[tuple[str, Sample]], size: int = 3, seed: str = "0", **options: Any
 ) -> list[Group]:
     opened = hosted(policy, **options)
-    return roll_out(samples, size, opened, settings_for(opened), "strict", seed)
+    return roll_out(samples, size, opened, always(settings_for(opened)), "strict", seed)
 
 
 def replies(group: Group) -> list[tuple[tuple[int, ...], ...]]:
@@ -95,7 +101,7 @@ def test_the_size_of_a_batch_of_the_engine_changes_no_reading(policy: Policy) ->
 
 def test_a_trajectory_holds_every_turn_and_the_answer_last(policy: Policy) -> None:
     opened = hosted(policy)
-    [group] = roll_out([("a", make_sample())], 2, opened, settings_for(opened), "strict", "0")
+    [group] = roll_out([("a", make_sample())], 2, opened, always(settings_for(opened)), "strict", "0")
     for reading in group.readings:
         talks = reading.trajectory.conversations
         prompts = [policy.tokenizer.decode(one.prompt) for one in talks]
@@ -148,7 +154,7 @@ def scripted(reply: Callable[[Turn], str | Exception]) -> OpenModel:
 def read(reply: Callable[[Turn], str | Exception], size: int = 2, samples: int = 1, reward: str = "strict") -> list[Group]:
     opened = scripted(reply)
     settings = replace(settings_for(opened, chunk=150), budgets=replace(settings_for(opened, chunk=150).budgets, memory=60))
-    return roll_out([(f"part {n}", make_sample()) for n in range(samples)], size, opened, settings, reward, "0")
+    return roll_out([(f"part {n}", make_sample()) for n in range(samples)], size, opened, always(settings), reward, "0")
 
 
 def test_the_reward_judges_the_answer_and_no_memory() -> None:
@@ -294,3 +300,15 @@ def test_the_readings_of_a_group_share_the_prefill_of_their_first_turn(
     turns = [one for group in groups for reading in group.readings for one in reading.trajectory.conversations]
     assert sum(prefilled) < len(turns)
     assert math.isfinite(sum(sum(one.logprobs) for one in turns))
+
+
+def test_every_part_is_read_by_its_own_reader() -> None:
+    opened = scripted(lambda turn: "12" if turn.kind == "answer" else "nothing new")
+    settings = {
+        reader: replace(settings_for(opened, chunk=150), reader=reader) for reader in ("memory", "gated", "parallel")
+    }
+    groups = roll_out([(reader, make_sample()) for reader in settings], 2, opened, settings, "strict", "0")
+    skipped = {group.readings[0].name: group.readings[0].skipped for group in groups}
+    assert skipped["memory"] == 0
+    assert 0 < skipped["gated"] < 1
+    assert skipped["parallel"] == skipped["gated"]  # one round, and the answer

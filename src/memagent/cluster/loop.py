@@ -28,7 +28,7 @@ from memagent.settings import Settings, make_plan
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Credit
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Reading, as_reading, policy_settings, retention, rounds_of, with_stream
+from memagent.training.rollout import Reading, as_reading, retention, rounds_of, settings_by_name, with_stream
 
 
 class Room:
@@ -40,8 +40,8 @@ class Room:
         # A server for the CPU gives every reading a random stream; vLLM is faster without.
         self.opened: OpenModel = served_model(folder, client, seeded=config.cluster.device == "cpu")
         self.documents = Documents(config, self.opened.engine.tokenizer, out / "validation")
-        self.sampled: Settings = policy_settings(config, self.opened, config.rollout)
-        self.held_out: Settings = policy_settings(config, self.opened, config.validation)
+        self.sampled = settings_by_name(config, self.opened, config.rollout, config.task)
+        self.held_out = settings_by_name(config, self.opened, config.validation, config.validation.task)
 
 
 class ReadingLoop(AgentLoopBase):
@@ -54,14 +54,14 @@ class ReadingLoop(AgentLoopBase):
         document, version = str(fields["document"]), int(fields["global_steps"]) - 1
         name, sample = room.documents.load(document)
         if document.startswith("validation/"):
-            return [await _held_out(room, sample, version)]
+            return [await _held_out(room, room.held_out[name], sample, version)]
         _, step, attempt, place = document.split("/")
-        plan = make_plan(sample.document, sample.question, room.sampled, room.opened)
+        settings = room.sampled[name]
+        plan = make_plan(sample.document, sample.question, settings, room.opened)
         seed = f"{room.config.seed}/{step}/{attempt}"
         transcript = await aread(with_stream(plan, seed, int(place), int(fields["session_id"])), room.opened.engine)
         algorithm = room.config.algorithm
-        rounds = rounds_of(room.sampled)
-        reading = as_reading(name, sample, transcript, algorithm.reward, algorithm.shaping, rounds)
+        reading = as_reading(name, sample, transcript, algorithm.reward, algorithm.shaping, rounds_of(settings))
         return rows_of(reading, room.config.algorithm.credit, version, room.opened.engine.tokenizer)
 
 
@@ -88,11 +88,10 @@ def rows_of(reading: Reading, credit: Credit, version: int, tokenizer: Tokenizer
     return rows
 
 
-async def _held_out(room: Room, sample: Sample, version: int) -> AgentLoopOutput:
+async def _held_out(room: Room, settings: Settings, sample: Sample, version: int) -> AgentLoopOutput:
     """The answer of a reading of a held-out sample, scored by every scorer."""
     try:
-        settings = own_stream(room.held_out, sample.id, 0)
-        plan = make_plan(sample.document, sample.question, settings, room.opened)
+        plan = make_plan(sample.document, sample.question, own_stream(settings, sample.id, 0), room.opened)
         transcript: Transcript | None = await aread(plan, room.opened.engine)
     except Exception:  # whatever ends a reading here, it is a reading that failed: verl would leave it out of the mean
         logging.getLogger(__name__).exception("a held-out reading failed")

@@ -24,7 +24,7 @@ from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
 from memagent.training.policy import Policy
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Group, Reading, policy_settings, retention, roll_out
+from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
 from memagent.training.validation import Validation, mean_score
@@ -59,7 +59,10 @@ class Trainer:
         self.policy = Policy(start, config.policy, reference=kept, temperature=temperature)
         self._defaults = read_defaults(start)
         self.updater = Updater(self.policy, config.update, config.algorithm.objective, out / "failed.pt")
-        self.tokenizer = self.opened(0).engine.tokenizer
+        opened = self.opened(0)
+        settings_by_name(config, opened, config.rollout, config.task)  # raises ConfigError before anything is sampled
+        settings_by_name(config, opened, config.validation, config.validation.task)
+        self.tokenizer = opened.engine.tokenizer
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
         self.average = Average(self.policy.parameters(), config.update.average)
@@ -83,7 +86,7 @@ class Trainer:
         """Rolls out groups until enough of them carry a signal, or the limit is reached (dynamic sampling)."""
         chosen, batch = self.config.rollout, Batch()
         opened = self.opened(self.step, record=True)
-        settings = policy_settings(self.config, opened, chosen)
+        settings = settings_by_name(self.config, opened, chosen, self.config.task)
         for attempt in range(1 + chosen.resample):
             samples = self.curriculum.draw(self.step, attempt, chosen.prompts)
             seed = f"{self.config.seed}/{self.step}/{attempt}"
@@ -118,9 +121,10 @@ class Trainer:
 
     def validate(self) -> dict[str, dict[str, float]]:
         """Readings of the held-out samples with the weights that are kept."""
-        opened = self.opened(self.step)
+        opened, drawn = self.opened(self.step), self.config.validation
+        settings = settings_by_name(self.config, opened, drawn, drawn.task)
         with self.policy.computing(), self.average.in_place():
-            return self.validation.run(self.step, opened, policy_settings(self.config, opened, self.config.validation))
+            return self.validation.run(self.step, opened, settings)
 
     def save(self, folder: Path) -> None:
         """Writes the weights that are kept as a model folder."""

@@ -105,13 +105,15 @@ class UpdateConfig(Part):
 
 class Documents(Part):
     """Samples of a `task` of the catalogue, made on the fly with its `options`, or of a `file`. `tokens`, the length of
-    documents, is for those that are made."""
+    documents, is for those that are made. `reader` reads them, with `reader_options`; by default that of `rollout`."""
 
     name: str
     task: str | None = None
     file: Path | None = None
     tokens: Sequence[int] = ()
     options: dict[str, Any] = Field(default={})
+    reader: str | None = None
+    reader_options: dict[str, Any] = Field(default={})
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -16,7 +16,7 @@ from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Conversation, Trajectory, has_signal
-from memagent.training.rl_config import RlConfig, RolloutConfig, ValidationConfig
+from memagent.training.rl_config import Documents, RlConfig, RolloutConfig, ValidationConfig
 from memagent.training.shaping import shaped
 
 
@@ -54,23 +54,22 @@ def roll_out(
     samples: Sequence[tuple[str, Sample]],
     size: int,
     opened: OpenModel,
-    settings: Settings,
+    settings: Mapping[str, Settings],
     reward: str,
     seed: str,
     shaping: Mapping[str, float] | None = None,
 ) -> list[Group]:
-    """`size` readings of each (name, sample), all in lockstep. Every reading draws from a stream of its own: the same
-    seed gives the same readings, up to the rounding of batches."""
+    """`size` readings of each (name, sample), with the settings of that name, all in lockstep. Every reading draws from a
+    stream of its own: the same seed gives the same readings, up to the rounding of batches."""
     plans = []
-    for number, (_, sample) in enumerate(samples):
-        plan = make_plan(sample.document, sample.question, settings, opened)
+    for number, (name, sample) in enumerate(samples):
+        plan = make_plan(sample.document, sample.question, settings[name], opened)
         for member in range(size):
             plans.append(with_stream(plan, seed, number, member))
     results = read_batch(plans, opened.engine)
-    rounds = rounds_of(settings)
     groups = []
     for number, (name, sample) in enumerate(samples):
-        mine = results[number * size : (number + 1) * size]
+        mine, rounds = results[number * size : (number + 1) * size], rounds_of(settings[name])
         readings = [
             as_reading(name, sample, result, reward, shaping, rounds) for result in mine if isinstance(result, Transcript)
         ]
@@ -78,9 +77,23 @@ def roll_out(
     return groups
 
 
-def policy_settings(config: RlConfig, opened: OpenModel, drawn: RolloutConfig | ValidationConfig) -> Settings:
-    """How readings of a run are made: with the budgets of the configuration, or of the model; `drawn` says the sampling."""
+def settings_by_name(
+    config: RlConfig, opened: OpenModel, drawn: RolloutConfig | ValidationConfig, parts: Sequence[Documents]
+) -> dict[str, Settings]:
+    """How the documents of each part are read, by its name."""
+    return {part.name: policy_settings(config, opened, drawn, part) for part in parts}
+
+
+def policy_settings(
+    config: RlConfig, opened: OpenModel, drawn: RolloutConfig | ValidationConfig, part: Documents | None = None
+) -> Settings:
+    """How readings of a run are made: with the budgets of the configuration, or of the model; `drawn` says the sampling,
+    and `part` may name a reader."""
     chosen = config.rollout
+    reader, options = chosen.reader, chosen.reader_options
+    if part and (part.reader or part.reader_options):
+        same = part.reader in (None, reader)
+        reader, options = part.reader or reader, {**(options if same else {}), **part.reader_options}
     return make_settings(
         opened,
         model="policy",
@@ -94,8 +107,8 @@ def policy_settings(config: RlConfig, opened: OpenModel, drawn: RolloutConfig | 
         top_p=drawn.top_p,
         seed=config.seed,
         rules=chosen.rules,
-        reader=chosen.reader,
-        reader_options=chosen.reader_options,
+        reader=reader,
+        reader_options=options,
     )
 
 

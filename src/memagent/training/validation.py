@@ -62,13 +62,13 @@ class Validation:
     def __bool__(self) -> bool:
         return bool(self._files)
 
-    def run(self, step: int, opened: OpenModel, settings: Settings) -> dict[str, dict[str, float]]:
-        """Reads all samples. Per "name@tokens": the mean score, its number of readings, and how many failed (they count as
-        0); and the mean over these cells."""
+    def run(self, step: int, opened: OpenModel, settings: Mapping[str, Settings]) -> dict[str, dict[str, float]]:
+        """Reads all samples, with the settings of their part. Per "name@tokens": the mean score, its number of readings,
+        and how many failed (they count as 0); and the mean over these cells."""
         cells: defaultdict[str, list[float]] = defaultdict(list)
         failed: defaultdict[str, int] = defaultdict(int)
         for name, samples in self._files.items():
-            evaluation = Evaluation(samples=samples, opened=opened, settings=settings, batch=self._config.batch)
+            evaluation = Evaluation(samples=samples, opened=opened, settings=settings[name], batch=self._config.batch)
             folder = self._folder / f"{step:06d}" / name
             shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed here
             with RunFolder.open(folder, evaluation.config()) as run:
