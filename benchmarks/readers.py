@@ -1,11 +1,13 @@
 """Readers side by side: accuracy, calls, tokens and seconds of each at several lengths, on one machine in one run.
 
-    python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL] [--reader NAME …] [--task NAME …]
+    python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL | --slots N] [--reader NAME …] [--task NAME …]
         [--tokens N …] [--samples N] [--alone N] [--seed N]
 
 Every reader gets the same samples. `seconds` is the time of one reading that runs alone, the mean of `--alone` of them, the
 readers taking turns sample by sample (machines are noisy); accuracy and counts are of all readings, which run together.
-OUT.csv gets a row for each reader, task and length. Readings that failed count as wrong.
+With `--slots` a llama.cpp server (xllamacpp) reads: it is started with the model's weights (f16) and that many requests at
+a time. OUT.csv gets a row for each reader, task and length. Readings that failed count as wrong; `skipped` is the share of
+the turns before the answer that left the memory as it was with the short form.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import csv
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,12 +31,12 @@ from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.runner import Evaluation, evaluate
 from memagent.evaluation.runs import Run
 from memagent.evaluation.statistics import wilson
-from memagent.models.open import OpenModel, open_model, open_tokenizer
+from memagent.models.open import OpenModel, model_folder, open_model, open_tokenizer, read_defaults
 from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.files import SampleFile
 from memagent.tasks.synthesis import Recipe, write_samples
 
-COLUMNS = "reader task tokens n accuracy low high calls tokens_in tokens_out share_read alone seconds".split()
+COLUMNS = "reader task tokens n accuracy low high calls skipped tokens_in tokens_out share_read alone seconds".split()
 
 
 def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int) -> Iterator[dict[str, Any]]:
@@ -60,10 +63,17 @@ def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int) -
                 "low": round(interval.low, 4),
                 "high": round(interval.high, 4),
                 "calls": round(mean(len(record.turns) for record in records), 1),
+                "skipped": round(mean(skipped(record) for record in records), 4),
                 "tokens_in": round(mean(sum(turn.prompt_tokens for turn in record.turns) for record in records)),
                 "tokens_out": round(mean(sum(turn.completion_tokens for turn in record.turns) for record in records)),
                 "share_read": round(mean(read(record) for record in records), 4),
             }
+
+
+def skipped(record: Any) -> float:
+    """The share of the turns before the answer that were answered with the short form."""
+    turns = [turn for turn in record.turns if turn.kind != "answer"]
+    return sum(turn.outcome == "skipped" for turn in turns) / max(1, len(turns))
 
 
 def read(record: Any) -> float:
@@ -90,6 +100,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--base-url")
+    parser.add_argument("--slots", type=int, help="serve the model with llama.cpp, this many requests at a time")
     parser.add_argument("--profile")
     parser.add_argument("--window", type=int)
     parser.add_argument("--budgets", type=int, nargs=4, metavar=("QUESTION", "CHUNK", "MEMORY", "ANSWER"))
@@ -101,7 +112,32 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=401201)
     given = parser.parse_args(arguments)
-    opened = open_model(given.model, base_url=given.base_url, window=given.window)
+    with served(given) as opened:
+        compare(given, opened)
+        opened.engine.close()
+
+
+@contextmanager
+def served(given: argparse.Namespace) -> Iterator[OpenModel]:
+    """The model as the arguments say: in this process, or at a server, which may be one of our own."""
+    if not given.slots:
+        yield open_model(given.model, base_url=given.base_url, window=given.window)
+        return
+    from memagent.models.gguf import write_gguf
+    from tests.servers import llama_server
+
+    usual = read_defaults(model_folder(given.model))
+    assert usual.budgets is not None
+    given.profile = given.profile or usual.profile
+    given.budgets = given.budgets or [getattr(usual.budgets, name) for name in ("question", "chunk", "memory", "answer")]
+    with TemporaryDirectory() as folder:
+        weights = write_gguf(model_folder(given.model), Path(folder) / "model.gguf", dtype="f16")
+        with llama_server(weights, window=usual.window or 1024, slots=given.slots) as server:
+            yield open_model("model", base_url=server.url, window=usual.window, concurrency=given.slots)
+
+
+def compare(given: argparse.Namespace, opened: OpenModel) -> None:
+    """Reads with every reader and writes the table as it grows."""
     names = ("question_tokens", "chunk_tokens", "memory_tokens", "answer_tokens")
     chosen: dict[str, Any] = dict(zip(names, given.budgets or (), strict=False))
     if given.profile:
@@ -131,7 +167,6 @@ def main(arguments: Sequence[str]) -> None:
                     rows.append({**row, "alone": len(took), "seconds": round(mean(took), 3) if took else ""})
                     print(rows[-1], file=sys.stderr)
                 write(given.out, rows)
-    opened.engine.close()
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

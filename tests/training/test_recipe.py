@@ -149,6 +149,22 @@ def test_a_stage_starts_from_the_weights_or_the_run_of_the_one_before(recipe_fil
     assert (given.config.start, given.before) == ("embedded", None)
 
 
+def test_a_part_can_have_a_weight_for_each_reader(recipe_file: Path, tmp_path: Path) -> None:
+    for old, new in (
+        ("dense = [1.0", "dense = [{gated = 0.5, parallel = 0}"),
+        ("vt = [0, 0, 1]", "vt = [0, 0, {memory = 1, gated = 2}]"),
+    ):
+        recipe_file = changed(tmp_path, recipe_file, old, new)
+    first, _, tasks, _ = plan(recipe_file, Path("out"))
+    assert isinstance(first.config, SftConfig)
+    assert isinstance(tasks.config, SftConfig)
+    assert [(one.name, one.reader) for one in first.config.mixture] == [("dense_gated", "gated"), ("echo", "memory")]
+    assert [(one.name, one.reader, one.weight) for one in tasks.config.reading] == [
+        ("vt_memory", "memory", [(0.0, 1.0)]),
+        ("vt_gated", "gated", [(0.0, 2.0)]),
+    ]
+
+
 def test_changes_are_for_a_stage_a_kind_or_all(recipe_file: Path) -> None:
     planned = plan(recipe_file, Path("out"), ["threads=2", "sft.seed=8", "tasks.seed=9", "rl.rollout.group=4"])
     assert [one.config.threads for one in planned] == [2, 2, 2, 2]
@@ -211,7 +227,9 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[0].before is None
     assert isinstance(planned[0].config, SftConfig)
     assert planned[0].config.model is not None
-    assert planned[-1].stage.kind == "rl"
+    assert [one.stage.kind for one in planned[-2:]] == ["rl", "sft"]
+    assert isinstance(planned[-1].config, SftConfig)
+    assert {part.reader for part in planned[-1].config.reading} == {"memory", "gated", "parallel"}
 
 
 def test_the_recipe_in_the_guide_is_valid(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@
     [weights]                      `stages` names columns; every other row is the name of a part and its weights
     [[stage]]                      `name`, `kind`, `about`, and the fields that this stage has of its own
 
+A weight may be a table, `{memory = 0.5, gated = 0.7}`: the part is then there once for each reader, as NAME_READER.
+
 The configuration of a stage is what its kind shares, with every part that has a weight in this stage, and with its own
 fields over them; `reading.vt.quiet = 0.3` in a stage changes that part there. `stop_after` ends a stage before its schedule
 does. A stage with `resume = true` continues the run of the stage before it, optimizer and step included.
@@ -110,11 +112,11 @@ class Recipe(Part):
                 raise ConfigError(f"{kind}: a stage changes parts by their names, which are {', '.join(known) or 'none'}")
             parts = []
             for name, settings in known.items():
-                weight = self.weight(name, stage.name)
                 part = {"name": name, **self.defaults.get(kind, {}), **settings}
-                part = _merged(part if weight is None else {**part, "weight": weight}, own.get(name, {}))
-                if part.get("weight"):
-                    parts.append(part)
+                for changes in _by_reader(name, self.weight(name, stage.name)):
+                    made = _merged({**part, **changes}, own.get(name, {}))
+                    if made.get("weight"):
+                        parts.append(made)
             fields |= {kind: parts} if parts else {}
         return fields
 
@@ -176,6 +178,13 @@ def configured(
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     return checked(text, kind, where), text
+
+
+def _by_reader(name: str, weight: Any) -> list[Table]:
+    """What a weight says of a part: nothing, a number, or one for each reader."""
+    if isinstance(weight, dict):
+        return [{"name": f"{name}_{reader}", "reader": reader, "weight": one} for reader, one in weight.items()]
+    return [{}] if weight is None else [{"weight": weight}]
 
 
 def _merged(base: Table, over: Mapping[str, Any]) -> Table:
