@@ -88,10 +88,10 @@ class ServerProgram:
 
 
 def llama_server(
-    gguf: Path, *, window: int = 512, slots: int = 2, api_key: str = "", port: int | None = None
+    gguf: Path, *, window: int = 512, slots: int = 2, api_key: str = "", port: int | None = None, threads: int = 1
 ) -> ServerProgram:
     """llama.cpp serving one GGUF file, with `window` tokens for each of `slots` requests at a time."""
-    return ServerProgram("llama", str(gguf), str(window), str(slots), api_key, port=port)
+    return ServerProgram("llama", str(gguf), str(window), str(slots), api_key, str(threads), port=port)
 
 
 def transformers_server(folder: Path) -> ServerProgram:
@@ -99,7 +99,7 @@ def transformers_server(folder: Path) -> ServerProgram:
     return ServerProgram("transformers", str(folder), deadline=120)
 
 
-def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str) -> None:
+def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, threads: str) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -109,7 +109,7 @@ def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str) -> N
     params.n_ctx = int(window) * int(slots)
     params.kv_unified = False
     params.fit_params = False
-    params.cpuparams.n_threads = 1
+    params.cpuparams.n_threads = int(threads)
     params.n_threads_http = 4
     params.endpoint_props = True
     params.warmup = False
