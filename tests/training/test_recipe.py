@@ -227,7 +227,7 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[0].before is None
     assert isinstance(planned[0].config, SftConfig)
     assert planned[0].config.model is not None
-    assert [one.stage.kind for one in planned[-2:]] == ["rl", "sft"]
+    assert [one.stage.kind for one in planned[-3:]] == ["rl", "sft", "sft"]
     assert isinstance(planned[-1].config, SftConfig)
     assert {part.reader for part in planned[-1].config.reading} == {"memory", "gated", "parallel"}
 
