@@ -111,8 +111,8 @@ def test_a_token_counts_the_same_in_every_batch_if_the_loss_is_divided_by_a_fixe
         trainer, norms = Trainer(config.model_copy(update={"schedule": schedule}), start), []
         monkeypatch.setattr(trainer.optimizer, "step", lambda rate: norms.append(gradient(trainer)))
         [batch] = trainer.make_step(0)[:1]
-        trainer.train_step([batch])
-        return norms[0], batch[1].reply_tokens
+        tally = trainer.train_step([batch])
+        return norms[0], sum(tally.total)
 
     def gradient(trainer: Trainer) -> float:
         return sum(float((one.grad**2).sum()) for one in trainer.policy.parameters() if one.grad is not None) ** 0.5

@@ -42,11 +42,6 @@ class Batch:
         """Size of the rectangle, padding included."""
         return len(self.ids) * len(self.ids[0])
 
-    @property
-    def reply_tokens(self) -> int:
-        """How many tokens carry loss."""
-        return sum(kind >= 0 for row in self.kind for kind in row)
-
 
 def make_row(prompt: Sequence[int], target: Sequence[int], kinds: Sequence[int], stop: int) -> Row:
     """One conversation. `prompt` ends where the reply begins; `kinds` has one entry per token of `target`; the stop token

@@ -95,7 +95,7 @@ class Trainer:
                         f"the loss of a batch of {name!r} is {loss.item()} at step {self.step}: resume with a lower rate"
                         " (--set schedule.rate=…)"
                     )
-                share = batch.reply_tokens / plan.reply_tokens if plan.reply_tokens else 1.0
+                share = sum(part.total) / plan.reply_tokens if plan.reply_tokens else 1.0
                 (loss * share / len(batches)).backward()
                 tally += part
                 self.tokens += batch.tokens
