@@ -7,11 +7,10 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Fact, generator
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Slots, visible
-from memagent.training.reader_turns import memory_turn
+from memagent.training.reader_turns import answer_prompt, memory_turn
 from memagent.training.updates import (
     Exercise,
     Recipe,
-    answer_prompt,
     draw_exercise,
     partial_match,
     plant_all,

@@ -21,10 +21,10 @@ from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
-from memagent.training.reader_turns import TURN, TURNS, memory_turns
+from memagent.training.reader_turns import TURN, TURNS, answer_prompt, memory_turns
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
-from memagent.training.updates import Recipe, answer_prompt, draw_exercise, partial_match, plant_all
+from memagent.training.updates import Recipe, draw_exercise, partial_match, plant_all
 from memagent.training.vocabulary import subword_words
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.

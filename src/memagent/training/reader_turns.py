@@ -52,29 +52,39 @@ class Found:
 
     @property
     def pieces(self) -> list[Piece]:
-        return memory_pieces(self) if self.lines else []
+        return memory_pieces(self)
+
+
+_EMPTY = Found(())
 
 
 def memory_turn(profile: Profile, before: Exercise, text: str, facts: Sequence[Fact]) -> RightTurn:
     """A turn of the paper's reading: the whole memory, whether it changes or not."""
-    after = before.notes.after(facts)
+    after, prompt = before.notes.after(facts), _prompt(profile, "update", before.question, _memory(before), text)
     what: What = "find" if after != before.notes else "keep" if found(before.notes).lines else "wait"
-    return RightTurn(what, _prompt(profile, "update", before, before.notes, text), memory_pieces(after))
+    return RightTurn(what, prompt, memory_pieces(after))
 
 
 def gated_turn(profile: Profile, before: Exercise, text: str, facts: Sequence[Fact]) -> RightTurn:
     """A turn of a gated reading: the memory, or the short form where it does not change."""
-    prompt, after = _prompt(profile, "gated", before, before.notes, text), before.notes.after(facts)
+    after, prompt = before.notes.after(facts), _prompt(profile, "gated", before.question, _memory(before), text)
     if after == before.notes:
-        return _nothing(profile, prompt, empty=before.first)
+        return RightTurn("wait" if before.first else "keep", prompt, _nothing(profile))
     return RightTurn("find", prompt, memory_pieces(after))
 
 
 def note_turn(profile: Profile, before: Exercise, text: str, facts: Sequence[Fact]) -> RightTurn:
     """A turn of a round: what the chunk adds to the memory of the round before, or the short form."""
     memory, note = found(before.notes), new(before, facts)
-    prompt = _prompt(profile, "round", replace(before, first=not memory.lines), memory, text)
-    return RightTurn("find", prompt, note.pieces) if note.lines else _nothing(profile, prompt, empty=not memory.lines)
+    prompt = _prompt(profile, "round", before.question, memory, text)
+    if not note.lines:
+        return RightTurn("keep" if memory.lines else "wait", prompt, _nothing(profile))
+    return RightTurn("find", prompt, note.pieces)
+
+
+def answer_prompt(profile: Profile, before: Exercise) -> str:
+    """The prompt that asks for the answer, where the memory is that of `memory` or `gated`."""
+    return _prompt(profile, "answer", before.question, _memory(before))
 
 
 def memory_turns(
@@ -101,16 +111,10 @@ def parallel_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk
             break
         memory, notes = found(at.notes), merge(at, [facts for _, facts in parts])
         if memory.lines or len(written) > 1:
-            prompt = profile.render(
-                "merge",
-                question=sample.question,
-                memory=memory.text or profile.empty_memory,
-                notes=SEPARATOR.join(note.text for note in written),
-                memory_tokens=_MEMORY_TOKENS,
-            )
+            prompt = _prompt(profile, "merge", sample.question, memory, notes=SEPARATOR.join(note.text for note in written))
             turns.append(RightTurn("find", prompt, found(notes).pieces))
         at = Exercise(question=sample.question, notes=notes, first=False)
-    return [*turns, _answer(profile, sample, at.notes, found(at.notes).text or profile.empty_memory)]
+    return [*turns, _answer(sample, at.notes, _prompt(profile, "answer", sample.question, found(at.notes)))]
 
 
 Turn: TypeAlias = Callable[[Profile, Exercise, str, Sequence[Fact]], RightTurn]
@@ -194,29 +198,32 @@ def _in_order(
     at, turns = Exercise(question=sample.question, notes=notes, first=notes == first_notes(sample)), list[RightTurn]()
     for text, facts in _shown(tokenizer, sample, chunk_tokens):
         turns.append(turn(profile, at, text, facts))
-        after = at.notes.after(facts)
-        skipped = turn is gated_turn and after == at.notes
-        at = Exercise(question=sample.question, notes=after, first=at.first and skipped)
-    return [*turns, _answer(profile, sample, at.notes, profile.empty_memory if at.first else memory_text(at.notes))]
+        wrote = turns[-1].reply != _nothing(profile)
+        at = Exercise(question=sample.question, notes=at.notes.after(facts), first=at.first and not wrote)
+    return [*turns, _answer(sample, at.notes, answer_prompt(profile, at))]
 
 
-def _prompt(profile: Profile, template: Template, before: Exercise, memory: Lines, text: str) -> str:
+def _memory(before: Exercise) -> Lines:
+    return _EMPTY if before.first else before.notes
+
+
+def _prompt(profile: Profile, template: Template, question: str, memory: Lines, text: str = "", notes: str = "") -> str:
     return profile.render(
         template,
-        question=before.question,
-        memory=profile.empty_memory if before.first else memory_text(memory),
+        question=question,
+        memory=memory_text(memory) or profile.empty_memory,
         chunk=text,
+        notes=notes,
         memory_tokens=_MEMORY_TOKENS,
         nothing=profile.nothing,
         exit="",
     )
 
 
-def _nothing(profile: Profile, prompt: str, *, empty: bool) -> RightTurn:
-    return RightTurn("wait" if empty else "keep", prompt, [(" " + profile.nothing, "value")])
+def _nothing(profile: Profile) -> list[Piece]:
+    return [(" " + profile.nothing, "value")]
 
 
-def _answer(profile: Profile, sample: Sample, notes: Notes, memory: str) -> RightTurn:
+def _answer(sample: Sample, notes: Notes, prompt: str) -> RightTurn:
     right = SCORERS["all_required"](", ".join(notes.answer), sample.answers, sample.mode) == 1
-    prompt = profile.render("answer", question=sample.question, memory=memory)
     return RightTurn("answer" if right else "lost", prompt, answer_pieces(notes))

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from memagent.core.prompts import Profile
 from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
 from memagent.training.fields import Part, Range, Share, TrainedReader
-from memagent.training.ideal import Notes, Slots, memory_text
+from memagent.training.ideal import Notes, Slots
 
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
 _STATEMENTS = (*STATEMENTS, *[text for text in STATEMENTS if text.index("{value}") < text.index("{key}")] * 2)
@@ -161,9 +160,3 @@ def plant_all(
         done = place
     pieces.append(text[done:])
     return "".join(pieces), planted
-
-
-def answer_prompt(profile: Profile, exercise: Exercise) -> str:
-    """The answer prompt."""
-    memory = profile.empty_memory if exercise.first else memory_text(exercise.notes)
-    return profile.render("answer", question=exercise.question, memory=memory)
