@@ -112,6 +112,16 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
         ("[model]", "[model", "cannot be read"),
         ("seed = 3", "seed = 3\npieced = 0.5", "the file: `pieced` is now named `subword_words`"),
         ("asked = [1, 2]", "near = 0.5", r"mixture\.0: `near` is now named `partial_matches`"),
+        (
+            'task = "vt"',
+            'task = "vt"\nreader = "gated"\nfalse_values = 0.5',
+            r"reading\.0: false_values are for the reader 'memory', not 'gated'",
+        ),
+        (
+            'task = "vt"',
+            'task = "vt"\nreader = "search"',
+            r"reading\.0\.reader: Input should be 'memory', 'gated' or 'parallel'",
+        ),
         ('task = "vt"', 'task = "vt"\nmistaken = 0.5', r"reading\.0: `mistaken` is now named `false_values`"),
     ],
 )

@@ -6,9 +6,9 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memagent.errors import TaskError
 from memagent.tasks.catalog import find
@@ -50,6 +50,12 @@ class TaskRecipe(Part):
     false_values: Share = 0.0
     answer: Share = 0.05
     options: dict[str, Any] = Field(default={})
+
+    @model_validator(mode="after")
+    def _false_values_need_a_memory(self) -> Self:
+        if self.false_values and self.reader != "memory":
+            raise ValueError(f"false_values are for the reader 'memory', not {self.reader!r}: leave them out")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
