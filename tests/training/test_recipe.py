@@ -152,10 +152,11 @@ def test_a_stage_starts_from_the_weights_or_the_run_of_the_one_before(recipe_fil
 def test_a_part_can_have_a_weight_for_each_reader(recipe_file: Path, tmp_path: Path) -> None:
     for old, new in (
         ("dense = [1.0", "dense = [{gated = 0.5, parallel = 0}"),
-        ("vt = [0, 0, 1]", "vt = [0, 0, {memory = 1, gated = 2}]"),
+        ("schedule.steps = 4", "schedule.steps = 4\nreading.vt.weight = {memory = 1, gated = 2}"),
     ):
         recipe_file = changed(tmp_path, recipe_file, old, new)
     first, _, tasks, _ = plan(recipe_file, Path("out"))
+    assert (first.parts, tasks.parts) == (["dense", "echo"], ["vt"])
     assert isinstance(first.config, SftConfig)
     assert isinstance(tasks.config, SftConfig)
     assert [(one.name, one.reader) for one in first.config.mixture] == [("dense_gated", "gated"), ("echo", "memory")]

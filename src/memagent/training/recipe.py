@@ -112,11 +112,10 @@ class Recipe(Part):
                 raise ConfigError(f"{kind}: a stage changes parts by their names, which are {', '.join(known) or 'none'}")
             parts = []
             for name, settings in known.items():
+                weight = self.weight(name, stage.name)
                 part = {"name": name, **self.defaults.get(kind, {}), **settings}
-                for changes in _by_reader(name, self.weight(name, stage.name)):
-                    made = _merged({**part, **changes}, own.get(name, {}))
-                    if made.get("weight"):
-                        parts.append(made)
+                part = _merged(part if weight is None else {**part, "weight": weight}, own.get(name, {}))
+                parts += [one for one in _by_reader(part) if one.get("weight")]
             fields |= {kind: parts} if parts else {}
         return fields
 
@@ -180,11 +179,12 @@ def configured(
     return checked(text, kind, where), text
 
 
-def _by_reader(name: str, weight: Any) -> list[Table]:
-    """What a weight says of a part: nothing, a number, or one for each reader."""
-    if isinstance(weight, dict):
-        return [{"name": f"{name}_{reader}", "reader": reader, "weight": one} for reader, one in weight.items()]
-    return [{}] if weight is None else [{"weight": weight}]
+def _by_reader(part: Table) -> list[Table]:
+    """A part, or one for each reader that its weight names."""
+    name, weight = part["name"], part.get("weight")
+    if not isinstance(weight, dict):
+        return [part]
+    return [{**part, "name": f"{name}_{reader}", "reader": reader, "weight": one} for reader, one in weight.items()]
 
 
 def _merged(base: Table, over: Mapping[str, Any]) -> Table:

@@ -41,10 +41,10 @@ class Planned:
 
     @property
     def parts(self) -> list[str]:
-        """Names of what it trains on."""
-        if isinstance(self.config, SftConfig):
-            return [*(part.name for part in self.config.mixture), *(part.name for part in self.config.reading)]
-        return [part.name for part in self.config.task]
+        """Names of what it trains on; that there is one for each of several readers is not repeated."""
+        config = self.config
+        parts = [*config.mixture, *config.reading] if isinstance(config, SftConfig) else config.task
+        return list(dict.fromkeys(part.name.removesuffix(f"_{part.reader}") for part in parts))
 
     @property
     def finished(self) -> bool:
