@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import main
-from memagent.training.config import SftConfig, load_config
+from memagent.training.config import load_config
 from memagent.training.rl_config import RlConfig
+from memagent.training.stages import plan
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
 PAGES = sorted(RESULTS.glob("*.md"))
@@ -47,4 +48,7 @@ def test_results_hold_no_weights_and_no_logs():
 
 def test_configurations_in_experiments_are_valid():
     for path in sorted((RESULTS.parent.parent / "experiments").glob("*.toml")):
-        load_config(path, SftConfig if path.stem.endswith("-start") else RlConfig)
+        if "[[stage]]" in path.read_text(encoding="utf-8"):
+            assert plan(path, Path("out"))
+        else:
+            load_config(path, RlConfig)

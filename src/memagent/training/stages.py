@@ -12,9 +12,9 @@ from rich.console import Console
 
 from memagent.errors import ConfigError
 from memagent.files import atomic_file
-from memagent.training.config import SftConfig, checked
+from memagent.training.config import Mixture, ReadingMixture, SftConfig, checked
 from memagent.training.recipe import CONFIGS, Stage, configured, load_recipe
-from memagent.training.rl_config import RlConfig
+from memagent.training.rl_config import RlConfig, TaskMix
 
 _FINISHED = "finished.json"
 
@@ -43,6 +43,7 @@ class Planned:
     def parts(self) -> list[str]:
         """Names of what it trains on; that there is one for each of several readers is not repeated."""
         config = self.config
+        parts: Sequence[Mixture | ReadingMixture | TaskMix]
         parts = [*config.mixture, *config.reading] if isinstance(config, SftConfig) else config.task
         return list(dict.fromkeys(part.name.removesuffix(f"_{part.reader}") for part in parts))
 
