@@ -17,7 +17,8 @@ import csv
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from memagent.core import Plan
+from memagent.core.budgets import PAPER_WINDOW
 from memagent.driver import Transcript, run
 from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.runner import Evaluation, evaluate
@@ -99,8 +101,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.readers")
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="embedded")
-    parser.add_argument("--base-url")
-    parser.add_argument("--slots", type=int, help="serve the model with llama.cpp, this many requests at a time")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--base-url")
+    where.add_argument("--slots", type=int, help="serve the model with llama.cpp, this many requests at a time")
     parser.add_argument("--profile")
     parser.add_argument("--window", type=int)
     parser.add_argument("--budgets", type=int, nargs=4, metavar=("QUESTION", "CHUNK", "MEMORY", "ANSWER"))
@@ -112,28 +115,29 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=401201)
     given = parser.parse_args(arguments)
-    with served(given) as opened:
+    if given.slots is not None and given.slots < 1:
+        parser.error(f"--slots {given.slots}: at least 1")
+    with served(given) as opened, closing(opened.engine):
         compare(given, opened)
-        opened.engine.close()
 
 
 @contextmanager
 def served(given: argparse.Namespace) -> Iterator[OpenModel]:
     """The model as the arguments say: in this process, or at a server, which may be one of our own."""
-    if not given.slots:
+    if given.slots is None:
         yield open_model(given.model, base_url=given.base_url, window=given.window)
         return
     from memagent.models.gguf import write_gguf
     from tests.servers import llama_server
 
-    usual = read_defaults(model_folder(given.model))
-    assert usual.budgets is not None
-    given.profile = given.profile or usual.profile
-    given.budgets = given.budgets or [getattr(usual.budgets, name) for name in ("question", "chunk", "memory", "answer")]
-    with TemporaryDirectory() as folder:
-        weights = write_gguf(model_folder(given.model), Path(folder) / "model.gguf", dtype="f16")
-        with llama_server(weights, window=usual.window or 1024, slots=given.slots) as server:
-            yield open_model("model", base_url=server.url, window=usual.window, concurrency=given.slots)
+    folder = model_folder(given.model)
+    defaults = read_defaults(folder)  # a server does not say how to read with its model
+    window = given.window or defaults.window or PAPER_WINDOW
+    with TemporaryDirectory() as out:
+        weights = write_gguf(folder, Path(out) / "model.gguf", dtype="f16")
+        with llama_server(weights, window=window, slots=given.slots) as server:
+            there = open_model("model", base_url=server.url, window=window, concurrency=given.slots)
+            yield replace(there, defaults=defaults)
 
 
 def compare(given: argparse.Namespace, opened: OpenModel) -> None:
@@ -166,13 +170,14 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                     took = seconds[row["reader"]]
                     rows.append({**row, "alone": len(took), "seconds": round(mean(took), 3) if took else ""})
                     print(rows[-1], file=sys.stderr)
-                write(given.out, rows)
+                write(given.out, COLUMNS, rows)
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
+def write(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    """The rows as a table with these columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import csv
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any
 import openai
 from transformers import AutoTokenizer
 
+from benchmarks.readers import write
 from memagent.core import Budgets, Completion, Turn, make_reader, plan_reading
 from memagent.driver import aread
 from memagent.models.gguf import write_gguf
@@ -50,18 +50,18 @@ class Stand:
 
     def __init__(self, url: str, slots: int, memory: int, replies: Mapping[str, str]) -> None:
         self.client = openai.AsyncOpenAI(base_url=url, api_key="none", timeout=600)
-        self._memory, self._replies = memory, replies
+        self._memory, self._replies, self._nothing = memory, replies, load_profile("compact").nothing
         self.identity, self.window, self.overhead = "stand", WINDOW, 0
         self.lockstep, self.concurrency = False, slots
         self.tokenizer = open_tokenizer("embedded")
         self.turns = 0
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
-        raise NotImplementedError
+        raise TypeError("a server takes turns one by one")
 
     async def agenerate(self, turn: Turn) -> Completion:
         reply = self._replies[turn.user]
-        tokens = 8 if turn.kind == "answer" else 3 if reply == "nothing new" else self._memory
+        tokens = 8 if turn.kind == "answer" else 3 if reply == self._nothing else self._memory
         await self.client.completions.create(
             model="stand", prompt=turn.user, max_tokens=tokens, temperature=0, extra_body={"ignore_eos": True}
         )
@@ -113,6 +113,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=501)
     given = parser.parse_args(arguments)
+    for name in ("hidden", "pairs", "slots", "memory", "tokens", "repeat", "threads"):
+        value = getattr(given, name)
+        if min(value if isinstance(value, list) else [value]) < 1:
+            parser.error(f"--{name} {value}: at least 1")
+    if given.hidden % 64:
+        parser.error(f"--hidden {given.hidden}: a multiple of 64, the size of a head")
+    if max(given.memory) > BUDGETS.memory:
+        parser.error(f"--memory {max(given.memory)}: at most {BUDGETS.memory}, the budget of a memory")
     materials = Materials(tokenizer=open_tokenizer("embedded"), haystack=Haystack.shipped(), words=shipped_words("eval"))
     task = find(given.task)
     requests = [Request(tokens=given.tokens, seed=given.seed, index=index) for index in range(given.repeat)]
@@ -144,10 +152,7 @@ def main(arguments: Sequence[str]) -> None:
                             }
                         )
                         print(rows[-1], file=sys.stderr)
-    with given.out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write(given.out, COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -90,10 +90,8 @@ def policy_settings(
     """How readings of a run are made: with the budgets of the configuration, or of the model; `drawn` says the sampling,
     and `part` may name a reader."""
     chosen = config.rollout
-    reader, options = chosen.reader, chosen.reader_options
-    if part and (part.reader or part.reader_options):
-        same = part.reader in (None, reader)
-        reader, options = part.reader or reader, {**(options if same else {}), **part.reader_options}
+    reader = (part and part.reader) or chosen.reader
+    options = chosen.reader_options if reader == chosen.reader else {}
     return make_settings(
         opened,
         model="policy",
@@ -108,7 +106,7 @@ def policy_settings(
         seed=config.seed,
         rules=chosen.rules,
         reader=reader,
-        reader_options=options,
+        reader_options={**options, **(part.reader_options if part else {})},
     )
 
 
