@@ -136,6 +136,18 @@ def test_a_tokenizer_of_another_model_is_refused(experiment: Experiment, tmp_pat
         verl_config(config, tmp_path)
 
 
+def test_prompts_have_room_for_the_longest_wording_of_all_readers(experiment: Experiment, tmp_path: Path) -> None:
+    def longest(*changes: str) -> int:
+        return int(verl_config(experiment("qwen2", *changes), tmp_path).data.max_prompt_length)
+
+    plain = longest()
+    assert longest("rollout.reader=gated") > plain  # it also says what the short form is
+    part = 'name = "one", task = "niah_single_2", tokens = [200, 300]'
+    assert longest(f'task=[{{{part}, reader = "gated"}}]') == longest("rollout.reader=gated")
+    with pytest.raises(ConfigError, match="'speed'"):
+        longest(f'task=[{{{part}, reader = "speed"}}]')
+
+
 def test_budgets_that_do_not_fit_the_window_are_refused(experiment: Experiment, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="window"):
         verl_config(experiment("qwen2", "rollout.chunk_tokens=600"), tmp_path)

@@ -8,10 +8,10 @@ from typing import Any
 from transformers import AutoConfig
 
 from memagent.cluster.served import served_model
-from memagent.core.budgets import check_budgets, template_tokens
+from memagent.core.budgets import check_budgets
 from memagent.errors import ConfigError
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import policy_settings
+from memagent.training.rollout import policy_settings, wording_tokens
 
 # Above every ratio there can be (verl's are at most e^20): no dual clip.
 _NO_DUAL_CLIP = 1e9
@@ -38,7 +38,7 @@ def _lengths(config: RlConfig) -> tuple[int, int]:
     opened = served_model(Path(config.start))
     settings = policy_settings(config, opened, config.rollout)
     budgets = settings.budgets
-    template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
+    template = wording_tokens(config, opened)
     check_budgets(budgets, template, settings.window)
     reply = max(budgets.update_tokens, budgets.answer_tokens)
     prompt = template + budgets.question + budgets.chunk + budgets.memory

@@ -10,11 +10,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from memagent.cluster.served import served_model
-from memagent.core.budgets import template_tokens
 from memagent.models.open import model_folder
 from memagent.tasks.files import SampleFile
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import policy_settings
+from memagent.training.rollout import policy_settings, wording_tokens
 
 _GIB = 1 << 30
 
@@ -24,7 +23,7 @@ def describe(config: RlConfig) -> Iterator[str]:
     cluster, update, rollout = config.cluster, config.update, config.rollout
     opened = served_model(model_folder(config.start))
     settings = policy_settings(config, opened, rollout)
-    template = template_tokens(settings.profile, opened.engine.tokenizer, opened.engine.overhead)
+    template = wording_tokens(config, opened)
     learners = cluster.learners
     servers = learners // cluster.tensor_parallel
     yield f"world: {cluster.nodes} node(s) × {cluster.devices} {cluster.device} = {learners} learners (FSDP2 over all)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from memagent.core import Completion, Plan
+from memagent.core import Completion, Plan, make_reader, template_tokens
 from memagent.driver import Transcript, read_batch
 from memagent.errors import ModelError
 from memagent.evaluation.diagnosis import stands_in
@@ -82,6 +82,17 @@ def settings_by_name(
 ) -> dict[str, Settings]:
     """How the documents of each part are read, by its name."""
     return {part.name: policy_settings(config, opened, drawn, part) for part in parts}
+
+
+def wording_tokens(config: RlConfig, opened: OpenModel) -> int:
+    """Most tokens that a prompt of the run's readers has around its fields."""
+    chosen = settings_by_name(config, opened, config.rollout, config.task).values()
+    held_out = settings_by_name(config, opened, config.validation, config.validation.task).values()
+    engine = opened.engine
+    return max(
+        template_tokens(one.profile, engine.tokenizer, engine.overhead, make_reader(one.reader).templates)
+        for one in (*chosen, *held_out)
+    )
 
 
 def policy_settings(
