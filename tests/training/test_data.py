@@ -97,3 +97,11 @@ def test_a_single_turn_is_one_of_the_reader_that_the_recipe_names(source: Source
     stated = [reply for _, reply in rows(1.0)]
     assert sum(reply.startswith("- ") for reply in stated) > 10
     assert not any("not yet" in reply for reply in stated if reader == "parallel")
+
+
+@pytest.mark.parametrize("reader", ["memory", "gated", "parallel"])
+def test_a_single_turn_is_never_longer_than_its_recipe_says(source: Source, reader: str) -> None:
+    recipe = Recipe(tokens=(300, 300), asked=(4, 4), kept=1.0, fresh=0.0, stated=0.0, distractors=(0, 0), reader=reader)
+    sizes = [len(exercise_row(source, generator(1, "size", number), recipe, 300).ids) for number in range(30)]
+    assert max(sizes) <= 300
+    assert min(sizes) > 150

@@ -12,9 +12,11 @@ from memagent.models.scripted import ScriptedModel
 from memagent.profiles import load_profile
 from memagent.scoring import SCORERS
 from memagent.tasks.haystack import Haystack
+from memagent.tasks.samples import Fact
 from memagent.tasks.task import Materials
 from memagent.tasks.words import shipped_words
-from memagent.training.reader_turns import TURNS
+from memagent.training.ideal import Variables
+from memagent.training.reader_turns import TURNS, assigned
 from memagent.training.readings import draw_sample
 from tests.helpers import WordTokenizer
 
@@ -71,3 +73,23 @@ def test_a_chain_over_many_chunks_is_noted_in_one_round_and_resolved_by_its_merg
         merges = [turn for turn in turns if "\nNotes: " in turn.prompt]
         assert len(merges) == 1
         assert all(answer in "".join(text for text, _ in merges[0].reply) for answer in drawn.answers)
+
+
+def test_a_round_notes_the_assignments_of_a_chunk_by_what_is_known_of_their_value():
+    pairs = [("48213", "X1"), ("X1", "X2"), ("X9", "A"), ("99999", "C"), ("A", "B"), ("C", "D"), ("X2", "X3")]
+    facts = [Fact(text=f"VAR {name} = {root}", start=0, end=1, key=root, value=name) for root, name in pairs]
+    assert assigned(Variables("48213"), facts).lines == [("48213", ("X1", "X2", "X3")), ("X9", ("A", "B"))]
+
+
+@pytest.mark.parametrize("reader", ["gated", "parallel"])
+def test_turns_before_the_first_fact_wait_and_those_after_it_keep(reader):
+    turns = TURNS[reader](PROFILE, WordTokenizer(), sample("niah_single_2", {}, 1), 100)
+    whats = [turn.what for turn in turns]
+    if reader == "gated":
+        found = whats.index("find")
+        assert 0 < found < len(whats) - 2
+        assert whats == ["wait"] * found + ["find"] + ["keep"] * (len(whats) - found - 2) + ["answer"]
+    else:  # the first round finds it; in the second one, the memory holds it
+        chunks = (len(whats) - 1) // 2
+        assert sorted(whats[:chunks]) == ["find"] + ["wait"] * (chunks - 1)
+        assert whats[chunks:] == ["keep"] * chunks + ["answer"]

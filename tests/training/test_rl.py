@@ -267,5 +267,16 @@ def test_a_task_can_have_a_reader_of_its_own(config_file: Path, tmp_path: Path) 
 
 def test_an_unknown_reader_of_a_task_is_an_error_before_anything_is_sampled(config_file: Path, tmp_path: Path) -> None:
     task = 'task=[{name = "one", task = "niah_single_2", tokens = [500, 700], reader = "speed"}]'
-    with pytest.raises(ConfigError, match="'speed'"):
-        Trainer(load_config(config_file, RlConfig, [task]), tmp_path)
+    held_out = 'validation.task=[{name = "one", task = "niah_single_2", tokens = [500], samples = 1, reader = "speed"}]'
+    for change in (task, held_out):
+        with pytest.raises(ConfigError, match="'speed'"):
+            Trainer(load_config(config_file, RlConfig, [change]), tmp_path)
+
+
+def test_held_out_samples_are_read_by_the_reader_of_their_part(config_file: Path, tmp_path: Path) -> None:
+    one = 'task = "niah_single_2", tokens = [500], samples = 1'
+    parts = f'validation.task=[{{name = "a", {one}}}, {{name = "b", {one}, reader = "gated"}}]'
+    trainer = Trainer(load_config(config_file, RlConfig, [parts]), tmp_path)
+    trainer.validate()
+    readers = {name: Run.open(tmp_path / "validation/000000" / name).header["reader"] for name in ("a", "b")}
+    assert readers == {"a": "memory", "b": "gated"}

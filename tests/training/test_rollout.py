@@ -22,7 +22,8 @@ from memagent.tasks.samples import Fact, Sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, Trajectory
 from memagent.training.policy import Policy
-from memagent.training.rollout import Group, Reading, retention, roll_out
+from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
 from tests.training.tiny import as_batch, make_folder
 
 TEXT = "She came home late. The code of a is 12. Nobody said a word. " * 6
@@ -312,3 +313,39 @@ def test_every_part_is_read_by_its_own_reader() -> None:
     assert skipped["memory"] == 0
     assert 0 < skipped["gated"] < 1
     assert skipped["parallel"] == skipped["gated"]  # one round, and the answer
+
+
+def test_rounds_are_rewarded_by_how_many_the_reader_of_the_part_may_have() -> None:
+    opened = scripted(lambda turn: "12" if turn.kind == "answer" else "nothing new")
+    usual = replace(settings_for(opened, chunk=150), reader="parallel")
+    settings = {name: replace(usual, reader_options={"rounds": rounds}) for name, rounds in (("one", 1), ("five", 5))}
+    groups = roll_out(
+        [(name, make_sample()) for name in settings], 2, opened, settings, "strict", "0", {"fewer_rounds": 0.5}
+    )
+    assert [group.rewards for group in groups] == [[1.0, 1.0], [1.5, 1.5]]  # one round was read
+
+
+def test_a_part_has_the_reader_and_the_options_of_the_rollout_unless_it_names_its_own() -> None:
+    opened = scripted(lambda turn: "")
+    part = {"task": "vt", "tokens": [100, 200]}
+    parts = [
+        {"name": "usual"},
+        {"name": "fewer", "reader_options": {"rounds": 1}},
+        {"name": "same", "reader": "parallel"},
+        {"name": "other", "reader": "gated"},
+        {"name": "exit", "reader": "gated", "reader_options": {"exit": True}},
+    ]
+    rollout = {"reader": "parallel", "reader_options": {"rounds": 2}, "profile": "default"}
+    config = RlConfig.model_validate(
+        {"start": "x", "steps": 1, "books": ["book"], "rollout": rollout, "task": [{**part, **one} for one in parts]}
+    )
+    made = settings_by_name(config, opened, config.rollout, config.task)
+    assert {name: (one.reader, one.reader_options) for name, one in made.items()} == {
+        "usual": ("parallel", {"rounds": 2}),
+        "fewer": ("parallel", {"rounds": 1}),
+        "same": ("parallel", {"rounds": 2}),
+        "other": ("gated", {"exit": False}),
+        "exit": ("gated", {"exit": True}),
+    }
+    held_out = settings_by_name(config, opened, config.validation, config.task)
+    assert {one.sampling.temperature for one in held_out.values()} == {0.0}
