@@ -47,6 +47,16 @@ def config_file(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_reader_can_be_trained(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    refused = memagent("train", "rl", config_file, "-o", run, "--reader", "speed")
+    assert (refused.code, run.exists()) == (2, False)
+    assert "use one of memory, gated, parallel" in refused.err
+    assert memagent("train", "rl", config_file, "-o", run, "--reader", "parallel", "--set", "steps=1", "-q").code == 0
+    kept = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+    assert kept["rollout"] == {"prompts": 1, "group": 2, "reader": "parallel"}
+
+
 def test_a_run_keeps_its_configuration_and_goes_on_with_it(
     memagent: Callable[..., Any], config_file: Path, tmp_path: Path
 ) -> None:

@@ -34,6 +34,10 @@ Source = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--output", "-o", help="The run's folder: metrics, checkpoints, validation.")]
 Changes = Annotated[list[str], typer.Option("--set", help="Change a field: update.rate=1e-6. Can be given again.")]
+Reader = Annotated[
+    str | None,
+    typer.Option("--reader", "-r", help="Whose readings are sampled and trained on; the same as --set rollout.reader=…"),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, from its last checkpoint.")]
 StopAfter = Annotated[
     int | None, typer.Option(min=1, help="Stop after this step; the schedule stays that of the whole run.")
@@ -72,6 +76,7 @@ def rl(
     output: Out,
     config: Source = None,
     changes: Changes = [],  # noqa: B006  # typer copies it
+    reader: Reader = None,
     resume: Resume = False,
     stop_after: StopAfter = None,
     quiet: Quiet = False,
@@ -84,7 +89,8 @@ def rl(
         from memagent.training.rl_config import RlConfig
         from memagent.training.run import Launch
 
-        loaded, source = _configured(RlConfig, config, output, changes, resume or dry_run)
+        chosen = [f"rollout.reader={reader}"] if reader else []
+        loaded, source = _configured(RlConfig, config, output, [*changes, *chosen], resume or dry_run)
         _check_engine(output, engine, resume)
         launch = Launch(output, resume, stop_after, None if quiet else err, source)
         if dry_run:
