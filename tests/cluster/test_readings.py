@@ -188,12 +188,13 @@ def test_a_held_out_reading_is_scored_by_every_scorer(experiment: Experiment, tm
     client = Client(Path(config.start))
     make_held_out(config.validation, tmp_path / "validation", served_model(Path(config.start)).engine.tokenizer)
     room = Room(config, tmp_path, client)
-    _, sample = room.documents.load("validation/vt/0")
-    plan = make_plan(sample.document, sample.question, own_stream(room.held_out, sample.id, 0), room.opened)
+    name, sample = room.documents.load("validation/vt/0")
+    settings = own_stream(room.held_out[name], sample.id, 0)
+    plan = make_plan(sample.document, sample.question, settings, room.opened)
     transcript = asyncio.run(aread(plan, room.opened.engine))
     for accepted, expected in ((transcript.answer, 1.0), ("something else", 0.0)):
         client.asked.clear()
-        row = asyncio.run(_held_out(room, replace(sample, answers=(accepted,), mode="any"), 3))
+        row = asyncio.run(_held_out(room, room.held_out[name], replace(sample, answers=(accepted,), mode="any"), 3))
         told = row.extra_fields["reward_extra_info"]
         assert told.keys() == {*SCORERS, "failed"}
         assert (told["strict"], told["failed"], row.reward_score) == (expected, 0.0, expected)
@@ -207,7 +208,8 @@ def test_a_held_out_reading_that_fails_counts_as_zero(experiment: Experiment, tm
     config = experiment("qwen2", HELD_OUT, f"rollout.question_tokens={question}")
     make_held_out(config.validation, tmp_path / "validation", served_model(Path(config.start)).engine.tokenizer)
     room = Room(config, tmp_path, Failing() if question == 100 else Client(Path(config.start)))
-    row = asyncio.run(_held_out(room, room.documents.load("validation/vt/0")[1], 3))
+    name, sample = room.documents.load("validation/vt/0")
+    row = asyncio.run(_held_out(room, room.held_out[name], sample, 3))
     assert row.reward_score == 0.0
     assert row.extra_fields["reward_extra_info"] == dict.fromkeys(SCORERS, 0.0) | {"failed": 1.0}
     assert (len(row.response_ids), row.response_mask) == (1, [0])  # verl wants a token; it is trained on by nobody
