@@ -38,7 +38,7 @@ from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.files import SampleFile
 from memagent.tasks.synthesis import Recipe, write_samples
 
-COLUMNS = "reader task tokens n accuracy low high calls skipped tokens_in tokens_out share_read alone seconds".split()
+COLUMNS = "where reader task tokens n accuracy low high calls skipped tokens_in tokens_out share_read alone seconds".split()
 
 
 def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int) -> Iterator[dict[str, Any]]:
@@ -147,6 +147,7 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
     if given.profile:
         chosen["profile"] = given.profile
     settings = {name: make_settings(opened, model=given.model, reader=name, **chosen) for name in given.reader}
+    where = f"llama.cpp, {given.slots} slots" if given.slots else given.base_url or "in process"
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as folder:
         for tokens in given.tokens or [1024]:
@@ -168,7 +169,9 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                         seconds[name].append(alone(opened, make_plan(sample.document, sample.question, one, opened)))
                 for row in here:
                     took = seconds[row["reader"]]
-                    rows.append({**row, "alone": len(took), "seconds": round(mean(took), 3) if took else ""})
+                    rows.append(
+                        {"where": where, **row, "alone": len(took), "seconds": round(mean(took), 3) if took else ""}
+                    )
                     print(rows[-1], file=sys.stderr)
                 write(given.out, COLUMNS, rows)
 

@@ -119,6 +119,11 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
         ),
         (
             'task = "vt"',
+            'task = "vt"\nreader = "gated"\nempty_notes = [0, 20]',
+            r"reading\.0: empty_notes are for the reader 'parallel', not 'gated'",
+        ),
+        (
+            'task = "vt"',
             'task = "vt"\nreader = "search"',
             r"reading\.0\.reader: Input should be 'memory', 'gated' or 'parallel'",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -16,7 +17,7 @@ from memagent.tasks.samples import Fact
 from memagent.tasks.task import Materials
 from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Variables
-from memagent.training.reader_turns import TURNS, assigned
+from memagent.training.reader_turns import TURNS, Mistakes, assigned, parallel_turns
 from memagent.training.readings import draw_sample
 from tests.helpers import WordTokenizer
 
@@ -93,3 +94,40 @@ def test_turns_before_the_first_fact_wait_and_those_after_it_keep(reader):
         chunks = (len(whats) - 1) // 2
         assert sorted(whats[:chunks]) == ["find"] + ["wait"] * (chunks - 1)
         assert whats[chunks:] == ["keep"] * chunks + ["answer"]
+
+
+def merges(turns):
+    return [turn for turn in turns if "\nNotes: " in turn.prompt]
+
+
+@pytest.mark.parametrize(("task", "options"), TASKS, ids=[task for task, _ in TASKS])
+def test_a_merge_leaves_out_the_notes_that_say_nothing(task, options):
+    for seed in range(4):
+        drawn = sample(task, options, seed)
+        right = parallel_turns(PROFILE, WordTokenizer(), drawn, 100)
+        turns = parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(seed), (24, 24)))
+        # what a chunk says, and what is written in the end, stay as they are; every round that found something is merged
+        assert [turn for turn in turns if turn not in merges(turns)] == [
+            turn for turn in right if turn not in merges(right)
+        ]
+        replies = [turn.reply for turn in merges(turns)]
+        assert replies
+        assert all(turn.reply in replies for turn in merges(right))
+        for turn in merges(turns):
+            assert ": not yet" in turn.prompt.split("\nNotes: ")[1]
+            assert "not yet" not in "".join(text for text, _ in turn.reply)
+
+
+def test_a_note_among_mistakes_keeps_its_values_and_the_order_of_the_document():
+    drawn = sample("niah_multiquery", {}, 2)
+    [right] = merges(parallel_turns(PROFILE, WordTokenizer(), drawn, 100))
+    values = re.findall(r"\d{5,}", right.prompt.split("\nNotes: ")[1])
+    for seed in range(8):
+        [turn] = merges(parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(seed), (0, 40))))
+        assert re.findall(r"\d{5,}", turn.prompt.split("\nNotes: ")[1]) == values
+
+
+def test_no_mistakes_are_added_where_their_number_is_zero():
+    drawn = sample("niah_multiquery", {}, 2)
+    right = parallel_turns(PROFILE, WordTokenizer(), drawn, 100)
+    assert parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(1), (0, 0))) == right

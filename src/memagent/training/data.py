@@ -21,7 +21,7 @@ from memagent.tasks.words import Split, shipped_words
 from memagent.training.config import Mixture, ReadingMixture
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
-from memagent.training.reader_turns import TURN, TURNS, answer_prompt, memory_turns
+from memagent.training.reader_turns import TURN, TURNS, Mistakes, answer_prompt, memory_turns, parallel_turns
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
 from memagent.training.updates import Recipe, draw_exercise, partial_match, plant_all
@@ -169,6 +169,8 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
         made = (source.profile, source.materials.tokenizer, sample, size)
         if recipe.false_values and rng.random() < recipe.false_values:  # a share of 0 draws nothing
             turns = memory_turns(*made, false_notes(rng, sample, source.materials.words))
+        elif recipe.empty_notes[1]:
+            turns = parallel_turns(*made, Mistakes(rng, recipe.empty_notes))
         else:
             turns = TURNS[recipe.reader](*made)
         rows += [source.row(source.prompt(turn.prompt), turn.reply) for turn in turns if chosen(turn)]

@@ -8,6 +8,7 @@ value, because a merge can only write what notes and memory hold.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from memagent.core.readers.notes import SEPARATOR
 from memagent.core.types import Tokenizer
 from memagent.scoring import SCORERS
 from memagent.tasks.samples import Fact, Sample
+from memagent.training.fields import Range
 from memagent.training.ideal import (
     Chain,
     Line,
@@ -100,8 +102,11 @@ def gated_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_to
     return _in_order(gated_turn, profile, tokenizer, sample, chunk_tokens, first_notes(sample))
 
 
-def parallel_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[RightTurn]:
-    """All turns of a reading in rounds in which every reply is right. All notes of a round are merged in one turn."""
+def parallel_turns(
+    profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk_tokens: int, mistakes: Mistakes | None = None
+) -> list[RightTurn]:
+    """All turns of a reading in rounds in which every reply is right. All notes of a round are merged in one turn, among
+    what `mistakes` adds to them."""
     parts, turns = list(_shown(tokenizer, sample, chunk_tokens)), list[RightTurn]()
     at = Exercise(question=sample.question, notes=first_notes(sample), first=True)
     for _ in range(ROUNDS):
@@ -110,11 +115,41 @@ def parallel_turns(profile: Profile, tokenizer: Tokenizer, sample: Sample, chunk
         if not written:
             break
         memory, notes = found(at.notes), merge(at, [facts for _, facts in parts])
+        if mistakes:
+            written = mistakes(at.notes, written)
         if memory.lines or len(written) > 1:
             prompt = _prompt(profile, "merge", sample.question, memory, notes=SEPARATOR.join(note.text for note in written))
             turns.append(RightTurn("find", prompt, found(notes).pieces))
         at = Exercise(question=sample.question, notes=notes, first=False)
     return [*turns, _answer(sample, at.notes, _prompt(profile, "answer", sample.question, found(at.notes)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistakes:
+    """Adds lines without a value to the notes of a round: some to right notes, and the rest as notes of their own."""
+
+    rng: random.Random
+    lines: Range
+
+    def __call__(self, notes: Notes, written: Sequence[Found]) -> list[Found]:
+        """The right notes in their order, with notes that say nothing between them."""
+        keys = [key for key, _ in notes.lines]
+        count = self.rng.randint(*self.lines) // len(keys)
+        if not count:
+            return list(written)
+        if isinstance(notes, Slots) and self.rng.random() < 0.5:
+            written = [self._filled(keys, note) for note in written]
+        for _ in range(count):
+            empty = Found([(key, ()) for key in keys[: self.rng.randint(1, len(keys))]])
+            place = self.rng.randint(0, len(written))
+            written = [*written[:place], empty, *written[place:]]
+        return list(written)
+
+    def _filled(self, keys: Sequence[str], note: Found) -> Found:
+        """A note in the form of a memory: a line for each key up to the last one that it tells, or for all keys."""
+        known = dict(note.lines)
+        last = max(keys.index(key) for key in known)
+        return Found([(key, known.get(key, ())) for key in keys[: self.rng.choice((last + 1, len(keys)))]])
 
 
 Turn: TypeAlias = Callable[[Profile, Exercise, str, Sequence[Fact]], RightTurn]

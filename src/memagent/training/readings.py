@@ -37,6 +37,8 @@ class TaskRecipe(Part):
     quiet         share of the turns in which nothing changes that are trained on
     false_values  share of the readings that begin with a false value in the memory, which stands until the true one is
                   read; only where a line has one value, and a new statement takes the place of an older one
+    empty_notes   lines without a value in the notes that a merge of `parallel` is shown, in number: who errs in one chunk of
+                  a hundred writes as many in a book, and the merge must leave them out
     answer        share of batches that hold answers only, to documents of the shortest length; the others hold updates
     """
 
@@ -48,13 +50,16 @@ class TaskRecipe(Part):
     reader: TrainedReader = "memory"
     quiet: Share = 1.0
     false_values: Share = 0.0
+    empty_notes: Range = (0, 0)
     answer: Share = 0.05
     options: dict[str, Any] = Field(default={})
 
     @model_validator(mode="after")
-    def _false_values_need_a_memory(self) -> Self:
+    def _mistakes_are_those_of_the_reader(self) -> Self:
         if self.false_values and self.reader != "memory":
             raise ValueError(f"false_values are for the reader 'memory', not {self.reader!r}: leave them out")
+        if self.empty_notes[1] and self.reader != "parallel":
+            raise ValueError(f"empty_notes are for the reader 'parallel', not {self.reader!r}: leave them out")
         return self
 
 
