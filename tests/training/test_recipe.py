@@ -12,7 +12,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import Result
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from memagent.cli import app
@@ -228,9 +230,9 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[0].before is None
     assert isinstance(planned[0].config, SftConfig)
     assert planned[0].config.model is not None
-    assert [one.stage.kind for one in planned[-3:]] == ["rl", "sft", "sft"]
-    assert isinstance(planned[-1].config, SftConfig)
-    assert {part.reader for part in planned[-1].config.reading} == {"memory", "gated", "parallel"}
+    assert [one.stage.kind for one in planned[-4:]] == ["sft", "sft", "sft", "rl"]
+    assert isinstance(planned[-1].config, RlConfig)
+    assert {part.reader for part in planned[-1].config.task} == {"memory", "gated", "parallel"}
 
 
 def test_the_recipe_in_the_guide_is_valid(tmp_path: Path) -> None:
@@ -252,6 +254,41 @@ def test_all_stages_are_trained(whole: Path, recipe_file: Path) -> None:
     assert steps["more"][0] == '{"step": 5', "the run of the stage before goes on"
     assert steps["tasks"][0] == '{"step": 1'
     check_begun(planned, planned)
+
+
+def test_a_stage_can_start_from_a_mean_of_earlier_ones(whole: Path, recipe_file: Path, tmp_path: Path) -> None:
+    path = changed(tmp_path, recipe_file, 'kind = "rl"\n', 'kind = "rl"\nblend = {first = 0.25}\nsteps = 1\n')
+    out = tmp_path / "out"
+    shutil.copytree(whole, out, symlinks=True)
+    shutil.rmtree(out / "rewards")
+    planned = plan(path, out)
+    check_begun(planned, planned)
+    train(planned[-1])
+    start, first, tasks = (
+        load_file(out / name / "model.safetensors") for name in ("rewards/start", "first/last", "tasks/last")
+    )
+    assert all(torch.allclose(value, 0.25 * first[name] + 0.75 * tasks[name], atol=1e-6) for name, value in start.items())
+    assert any(not torch.equal(value, tasks[name]) for name, value in start.items())
+    again = plan(changed(tmp_path, path, "first = 0.25", "first = 0.5"), out)
+    with pytest.raises(ConfigError, match=r"another configuration \(blend\.first: 0\.25, now 0\.5\)"):
+        check_begun(again, again)
+    shutil.rmtree(out / "first")
+    with pytest.raises(ConfigError, match="'rewards' blends 'first', which is not finished"):
+        check_begun(plan(path, out), plan(path, out)[3:])
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("blend = {tasks = 0.5}", "blends 'tasks', which is no stage before the last one: there are first, more"),
+        ("blend = {frist = 0.5}", "blends 'frist', which is no stage before the last one: there are first, more"),
+        ("blend = {first = 0.5, more = 0.5}", "blends shares of 1 in all: leave some to the stage before it"),
+        ('blend = {first = 0.5}\nstart = "MODEL"', "has `blend` and `start`: leave out one"),
+    ],
+)
+def test_a_blend_that_cannot_be_made_is_refused(recipe_file: Path, tmp_path: Path, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(changed(tmp_path, recipe_file, 'kind = "rl"\n', f'kind = "rl"\n{new}\n'))
 
 
 def test_killed_and_run_again_equals_never_stopped(recipe_file: Path, whole: Path, tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ def _show_stage(planned: Planned) -> None:
     stage, config, reached = planned.stage, planned.config, planned.reached
     if planned.before:
         start = f"the {'run' if stage.resume else 'weights'} of {planned.before.name}"
+        start += "".join(f" and {100 * share:g} % of {name}" for name, share in stage.blend.items())
     else:
         start = config.start or "random weights"
     steps = f"{planned.steps} steps" + (f" of a schedule of {planned.schedule}" if stage.stop_after else "")

@@ -37,8 +37,8 @@ class TaskRecipe(Part):
     quiet         share of the turns in which nothing changes that are trained on
     false_values  share of the readings that begin with a false value in the memory, which stands until the true one is
                   read; only where a line has one value, and a new statement takes the place of an older one
-    empty_notes   lines without a value in the notes that a merge of `parallel` is shown, in number: who errs in one chunk of
-                  a hundred writes as many in a book, and the merge must leave them out
+    empty_notes   lines without a value in the notes that a merge of `parallel` is shown, in number: a model that errs in
+                  one chunk of a hundred writes as many in a book, and the merge must leave them out
     answer        share of batches that hold answers only, to documents of the shortest length; the others hold updates
     """
 

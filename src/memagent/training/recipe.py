@@ -10,7 +10,8 @@ A weight may be a table, `{memory = 0.5, gated = 0.7}`: the part is then there o
 
 The configuration of a stage is what its kind shares, with every part that has a weight in this stage, and with its own
 fields over them; `reading.vt.quiet = 0.3` in a stage changes that part there. `stop_after` ends a stage before its schedule
-does. A stage with `resume = true` continues the run of the stage before it, optimizer and step included.
+does. A stage with `resume = true` continues the run of the stage before it, optimizer and step included. `blend` names
+earlier stages and their shares in the weights that a stage starts from; the rest is the stage before it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from memagent.errors import ConfigError
 from memagent.tables import problem
 from memagent.training.config import Config, SftConfig, changed, checked
-from memagent.training.fields import Part, Positive
+from memagent.training.fields import Part, Positive, Share
 from memagent.training.rl_config import RlConfig
 
 Table: TypeAlias = dict[str, Any]
@@ -47,6 +48,7 @@ class Stage(Part):
     about: str = ""
     resume: bool = False
     stop_after: Positive | None = None
+    blend: dict[str, Share] = Field(default={})
 
     @property
     def own(self) -> Table:
@@ -73,6 +75,7 @@ class Recipe(Part):
                 raise ValueError(f"two stages, or a stage and a field, are named {stage.name!r}: give it another name")
             if stage.resume and (place == 0 or self.stage[place - 1].kind != stage.kind):
                 raise ValueError(f"stage {stage.name!r} cannot resume: no stage of the same kind comes before it")
+            _check_blend(stage, names[: max(0, place - 1)])
         if twice := self.mixture.keys() & self.reading.keys():
             raise ValueError(f"mixture and reading both have {min(twice)!r}: give one of them another name")
         self._check_weights({stage.name: stage.kind for stage in self.stage})
@@ -118,6 +121,18 @@ class Recipe(Part):
                 parts += [one for one in _by_reader(part) if one.get("weight")]
             fields |= {kind: parts} if parts else {}
         return fields
+
+
+def _check_blend(stage: Stage, earlier: Sequence[str]) -> None:
+    if not stage.blend:
+        return
+    if unknown := [name for name in stage.blend if name not in earlier]:
+        known = f"there are {', '.join(earlier)}" if earlier else "there is none"
+        raise ValueError(f"stage {stage.name!r} blends {unknown[0]!r}, which is no stage before the last one: {known}")
+    if stage.resume or "start" in stage.own:
+        raise ValueError(f"stage {stage.name!r} has `blend` and {'`resume`' if stage.resume else '`start`'}: leave out one")
+    if (total := sum(stage.blend.values())) >= 1:
+        raise ValueError(f"stage {stage.name!r} blends shares of {total:g} in all: leave some to the stage before it")
 
 
 def find_recipe(source: str | Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,15 @@ _FINISHED = "finished.json"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A stage with its checked configuration, `text` in TOML, and the folder of its run. `before`: the folder of the run
-    that it goes on from; None where the configuration says where it starts."""
+    that it goes on from; None where the configuration says where it starts. `blend`: the models whose mean it starts from,
+    by folder."""
 
     stage: Stage
     config: SftConfig | RlConfig
     text: str
     folder: Path
     before: Path | None
+    blend: Mapping[Path, float]
 
     @property
     def schedule(self) -> int:
@@ -66,11 +68,22 @@ def plan(source: str | Path, folder: Path, changes: Sequence[str] = ()) -> list[
     for place, stage in enumerate(recipe.stage):
         before = folder / names[place - 1] if place else None
         origin = recipe.origin(place)
+        blend = {folder / name / "last": share for name, share in stage.blend.items()}
         start = str(folder / origin.name / "last") if origin else None
+        if blend and start:
+            blend = {Path(start): 1 - sum(blend.values()), **blend}
+            start = str(folder / stage.name / "start")
         config, text = configured(recipe, source, stage, start, _meant(stage, names, changes), CONFIGS[stage.kind])
         given = not stage.resume and config.start != start
         planned.append(
-            Planned(stage=stage, config=config, text=text, folder=folder / stage.name, before=None if given else before)
+            Planned(
+                stage=stage,
+                config=config,
+                text=text,
+                folder=folder / stage.name,
+                before=None if given else before,
+                blend={} if given else blend,
+            )
         )
     return planned
 
@@ -79,6 +92,12 @@ def check_begun(planned: Sequence[Planned], chosen: Sequence[Planned]) -> None:
     """Raises ConfigError if a chosen stage has nothing to start from, or has a run that does not fit the recipe."""
     finished = {one.folder: one.finished for one in planned}
     for one in chosen:
+        for source in list(one.blend)[1:]:
+            if not finished[source.parent] and source.parent not in [other.folder for other in chosen]:
+                raise ConfigError(
+                    f"stage {one.stage.name!r} blends {source.parent.name!r}, which is not finished in {source.parent}:"
+                    f" train that first, or give a model with --set {one.stage.name}.start=FOLDER"
+                )
         if one.before is not None and not finished[one.before]:
             name = one.before.name
             if one.reached is not None:
@@ -111,24 +130,28 @@ def changed_since(planned: Planned) -> str:
     if planned.before is not None:  # the same weights, however the folder is named
         old["start"] = new["start"]
     if done.is_file():
-        old["stop_after"] = json.loads(done.read_text(encoding="utf-8"))["stop_after"]
-        new["stop_after"] = planned.stage.stop_after
+        ended = json.loads(done.read_text(encoding="utf-8"))
+        old |= {"stop_after": ended["stop_after"], "blend": ended.get("blend", {})}
+        new |= {"stop_after": planned.stage.stop_after, "blend": planned.stage.blend}
     return next(_differences(old, new), "")
 
 
 def train(planned: Planned, console: Console | None = None) -> None:
     """Trains a stage to its end, from where it was interrupted if it was. Raises what the trainers raise."""
     from memagent.training import rl, sft
+    from memagent.training.blend import write_blend
     from memagent.training.checkpoints import Checkpoints
     from memagent.training.run import Launch
 
     checkpoints, stage, config = Checkpoints(planned.folder), planned.stage, planned.config
     if stage.resume and planned.before and not checkpoints.exist():
         checkpoints.adopt(Checkpoints(planned.before))
+    if planned.blend and not checkpoints.exist():
+        write_blend(planned.blend, Path(str(config.start)))
     launch = Launch(planned.folder, True, stage.stop_after, console, planned.text)
     trainer = sft.run(config, launch) if isinstance(config, SftConfig) else rl.run(config, launch)
     with atomic_file(planned.folder / _FINISHED) as file:
-        json.dump({"step": trainer.step, "stop_after": stage.stop_after}, file)
+        json.dump({"step": trainer.step, "stop_after": stage.stop_after, "blend": stage.blend}, file)
 
 
 def _meant(stage: Stage, names: Sequence[str], changes: Sequence[str]) -> list[str]:
