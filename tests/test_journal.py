@@ -700,7 +700,7 @@ def sqlite_file(path: Path, *statements: str) -> None:
         ),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={database.APPLICATION_ID}", "PRAGMA user_version=99"),
-            "was written by a newer memagent .schema 99, this one supports 3.; upgrade memagent",
+            "was written by a newer memagent .schema 99, this one supports 4.; upgrade memagent",
         ),
     ],
 )
@@ -784,10 +784,10 @@ def test_older_files_are_brought_forward_or_left_as_they_were(path: Path, monkey
     )
     with pytest.raises(JournalError, match=r"failed .*syntax error"):
         Journal.open(path)
-    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:3], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:-1], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
     with Journal.open(path) as journal:
         assert journal._db.execute("SELECT note FROM readings").fetchone()[0] is None
-        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 4
+        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 5
         assert list(journal.turns(id)) == [turn(0)]
 
 

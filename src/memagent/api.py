@@ -26,6 +26,7 @@ class ReadOptions(ReadingOptions, total=False):
               `open_model` returned
     base_url  base URL of an OpenAI-compatible server
     journal   an open journal makes the reading durable; without one nothing is written
+    verify    hold answers against the document (the default): a few more calls of a model that can quote
     together  for `read_many`: one reading with one memory for all questions, instead of one reading for each
     watcher   is called after every step with the readings that moved
     """
@@ -34,6 +35,7 @@ class ReadOptions(ReadingOptions, total=False):
     base_url: str | None
     journal: Journal | None
     together: bool
+    verify: bool
     watcher: Watcher | None
 
 
@@ -41,6 +43,7 @@ class ResumeOptions(TypedDict, total=False):
     """What the functions that resume a reading take.
 
     journal   the journal that has the reading (not given: the default one)
+    verify    hold the answer against the document (the default), if that was not done
     model     an opened model, and `base_url` a server's base URL, where it is not the one the reading was begun with
     watcher   is called after every step with the readings that moved
     """
@@ -48,6 +51,7 @@ class ResumeOptions(TypedDict, total=False):
     journal: Journal | None
     model: OpenModel | None
     base_url: str | None
+    verify: bool
     watcher: Watcher | None
 
 
@@ -138,7 +142,8 @@ def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     with _opened(source, None) as (document, paths), _engine(model, base_url) as opened:
         name = model if isinstance(model, str) else model.engine.identity
         settings = make_settings(opened, model=name, base_url=base_url, **chosen)
-        yield Session(document, opened, settings, options.get("journal"), paths=paths)
+        verified = options.get("verify", True)
+        yield Session(document, opened, settings, options.get("journal"), paths=paths, verified=verified)
 
 
 @contextmanager
@@ -152,7 +157,8 @@ def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator
             _opened(given, document_encoding(record)) as (document, paths),
             _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
         ):
-            session = Session(document, opened, settings.reopened(opened), kept, paths=paths)
+            verified = options.get("verify", True)
+            session = Session(document, opened, settings.reopened(opened), kept, paths=paths, verified=verified)
             yield session, session.resume(record.id)
 
 

@@ -245,6 +245,38 @@ async def arun(
     return [task.result() for task in tasks]
 
 
+def ask(turns: Sequence[Turn], engine: Engine) -> list[Completion | ModelError]:
+    """The completions of turns that belong to no reading, in order; a turn that failed has its error in its place."""
+    if engine.lockstep:
+        return _results(engine.generate(turns)) if turns else []
+    return _block_on(aask(turns, engine))
+
+
+async def aask(turns: Sequence[Turn], engine: Engine) -> list[Completion | ModelError]:
+    """As `ask`, without blocking the event loop, with up to the engine's concurrency of turns in flight."""
+    if engine.lockstep:
+        return await asyncio.to_thread(ask, turns, engine)
+    room = asyncio.Semaphore(max(1, engine.concurrency))
+
+    async def attempt(turn: Turn) -> Completion | ModelError:
+        async with room:
+            return await _attempt(engine, turn)
+
+    async with together() as group:
+        tasks = [group.create_task(attempt(turn)) for turn in turns]
+    return [task.result() for task in tasks]
+
+
+def _results(results: Sequence[Completion | Exception]) -> list[Completion | ModelError]:
+    """Completions and failures; an error that is none of the model's is raised."""
+    made: list[Completion | ModelError] = []
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, ModelError):
+            raise result
+        made.append(result)
+    return made
+
+
 @asynccontextmanager
 async def together() -> AsyncIterator[asyncio.TaskGroup]:
     """A group of tasks. The first that fails (a broken journal, a bug) stops the others; its error is what is raised."""

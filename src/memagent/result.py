@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from memagent.core import Completion, LineOrigin, Outcome, Provenance, Span, Text
+from memagent.core import Completion, LineOrigin, Outcome, Provenance, Span
 from memagent.core.outcomes import reply_text
 from memagent.core.spans import merged
-from memagent.core.types import TurnKind
+from memagent.core.types import TurnKind, Usage
 from memagent.errors import ModelError
+from memagent.grounding.run import Verified
+from memagent.grounding.verdict import Located, Quote, Status
 
-_QUOTE_CHARS = 70
-_SHORTEST_SEARCHED = 2
 # What a turn came to whose reply is no note.
 _NO_NOTE = frozenset({"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty"})
-
-
-class Locator(Text, Protocol):
-    """A text whose offsets can be said as file, page and offset."""
-
-    def locate(self, offset: int) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What a reading asked of the model. `seconds` is time spent waiting for the engine."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +34,12 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Where the words of the answer stand in the text that the memory came from: character offset, place, quotation."""
-
-    text: str
-    turn: int
-    offset: int
-    place: str
-    quote: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """The result of one document × one question. `error` is None, or why there is no answer; `cause` the exception behind.
+
+    `status`, `quotes` and `unsupported` say whether the document supports the answer, as in `Verdict`; `status` is None if
+    it was not verified. `verification` is what that cost, and is not part of `usage`; `verification_error` says what went
+    wrong with it.
 
     `share_read` is the share of the document that was shown to the model, from 0 to 1. `seconds` is how long the reading
     took; of sessions before it was resumed, what the engine took is counted.
@@ -79,14 +53,30 @@ class Reading:
     turns: int = 0
     share_read: float = 0.0
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     provenance: tuple[Source, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
+    status: Status | None = None
+    quotes: tuple[Quote, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    verification: Usage = field(default_factory=Usage)
+    verification_error: str | None = None
     document: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     identity: str = ""
     seconds: float = 0.0
     cause: ModelError | None = field(default=None, compare=False, repr=False)
+
+    def verified(self, found: Verified) -> Reading:
+        """The same reading with what verification came to."""
+        verdict = found.verdict
+        return replace(
+            self,
+            status=verdict.status,
+            quotes=verdict.quotes,
+            unsupported=verdict.unsupported,
+            verification=found.usage,
+            verification_error=verdict.error,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values, in the order a person would read them."""
@@ -95,6 +85,9 @@ class Reading:
         values["reading"] = values.pop("id")
         first = (
             "answer",
+            "status",
+            "quotes",
+            "unsupported",
             "memory",
             "reading",
             "turns",
@@ -152,7 +145,7 @@ class Ledger:
         return self._provenance.origins
 
 
-def sources(origins: Iterable[LineOrigin], text: Locator) -> tuple[Source, ...]:
+def sources(origins: Iterable[LineOrigin], text: Located) -> tuple[Source, ...]:
     """Memory lines with the place they were read at."""
     return tuple(
         Source(
@@ -164,62 +157,3 @@ def sources(origins: Iterable[LineOrigin], text: Locator) -> tuple[Source, ...]:
         )
         for origin in origins
     )
-
-
-def evidence(answer: str, origins: Iterable[LineOrigin], text: Locator) -> tuple[Evidence, ...]:
-    """Looks for the answer, or each item of a listed one, in the text that the memory lines were written from.
-
-    Spans of lines that hold the words come first. Words that stand in no such span give no entry: the model may have put
-    it in its own words, or made it up. Case is ignored.
-    """
-    known = [origin for origin in origins if origin.spans]
-    return tuple(found for item in _items(answer, known, text) for found in _find(item, known, text))
-
-
-def _items(answer: str, origins: list[LineOrigin], text: Locator) -> Iterator[str]:
-    whole = answer.strip().rstrip(".")
-    if next(_find(whole, origins, text), None) is not None:
-        yield whole
-        return
-    pieces = [piece.strip() for piece in whole.replace(";", ",").replace("\n", ",").split(",")]
-    yield from dict.fromkeys(piece for piece in pieces if piece)
-
-
-def _find(item: str, origins: list[LineOrigin], text: Locator) -> Iterator[Evidence]:
-    """The first span in which the item stands, as at most one entry."""
-    if len(item) < _SHORTEST_SEARCHED:
-        return
-    sought = _pattern(item)
-    ordered = sorted(origins, key=lambda origin: sought.search(origin.line) is None)
-    for turn, span in ((origin.turn, span) for origin in ordered for span in origin.spans):
-        content = text.read(span.start, span.end)
-        if match := sought.search(content):
-            offset = span.start + match.start()
-            quote = _quote(content, match.start(), len(match.group()))
-            yield Evidence(text=item, turn=turn, offset=offset, place=str(text.locate(offset)), quote=quote)
-            return
-
-
-def _pattern(item: str) -> re.Pattern[str]:
-    """The words of the item as whole words, whatever white space is between them, in any case.
-
-    Scripts written without spaces have no word borders to look for.
-    """
-    words = r"\s+".join(re.escape(word) for word in item.split())
-    before, after = (r"(?<!\w)" if _has_borders(item[0]) else "", r"(?!\w)" if _has_borders(item[-1]) else "")
-    return re.compile(before + words + after, re.IGNORECASE)
-
-
-def _has_borders(char: str) -> bool:
-    return char.isalnum() and unicodedata.east_asian_width(char) not in "WF"
-
-
-def _quote(content: str, place: int, length: int) -> str:
-    """The words around, on one line, cut at white space."""
-    start, end = max(0, place - _QUOTE_CHARS), min(len(content), place + length + _QUOTE_CHARS)
-    before, after = content[start:place], content[place + length : end]
-    if start > 0:
-        before = "…" + before.partition(" ")[2]
-    if end < len(content):
-        after = after.rpartition(" ")[0] + "…"
-    return " ".join((before + content[place : place + length] + after).split())

@@ -13,12 +13,14 @@ from memagent.choice import Choice, choose, with_reader
 from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State
 from memagent.core import reading as protocol
 from memagent.core.readers.together import TogetherState
+from memagent.core.types import Usage
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import ModelError, ModelReplyError
+from memagent.grounding.run import Answered, Verified, averify, verify
 from memagent.journal import Journal, TurnEntry
 from memagent.models.open import OpenModel
-from memagent.result import Ledger, Reading, Usage, evidence, sources
+from memagent.result import Ledger, Reading, sources
 from memagent.settings import AUTO, Settings, asked_together, make_plan
 
 
@@ -27,7 +29,7 @@ class Progress:
     """The progress of one reading: its plan, state and cost, for watchers.
 
     `earlier` is what the engine took, in seconds, before the reading was resumed. `closed` says that the journal has its
-    answer already.
+    answer already, and `verdicts` what it has of a verification, one for each question.
     """
 
     plan: Plan
@@ -36,6 +38,7 @@ class Progress:
     ledger: Ledger = field(default_factory=Ledger)
     earlier: float = 0.0
     closed: bool = False
+    verdicts: Sequence[Verified | None] = ()
 
     @property
     def turns_left(self) -> int:
@@ -62,7 +65,8 @@ Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
 class Session:
     """Reads `document` with an opened model under `settings`. With a journal, every turn is on disk before the next.
 
-    `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again.
+    `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again. `verified`:
+    answers are held against the document.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Session:
         *,
         paths: Sequence[str] = (),
         encoding: str | None = None,
+        verified: bool = True,
     ) -> None:
         self.document = document
         self.opened = opened
@@ -81,6 +86,7 @@ class Session:
         self.journal = journal
         self.paths = list(paths)
         self.encoding = encoding
+        self.verified = verified
         self._chunks: Chunks | None = None
         self.choice: Choice | None = None
 
@@ -127,6 +133,7 @@ class Session:
             self.journal.claim(record.id)
         reading = restore(self.journal, record.id, plan)
         reading.closed = closed
+        reading.verdicts = [Verified.from_json(one) for one in record.verdicts or ()]
         return reading
 
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
@@ -138,7 +145,9 @@ class Session:
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
         results = run(plans, self.opened.engine, states=states, observer=observer, keep=False)
-        return self._finish(readings, results, began)
+        made = self._finish(readings, results, began)
+        answers = self._unverified(readings, made)
+        return self._with_verdicts(readings, made, verify(answers, self.opened.engine, self.document))
 
     async def arun(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
         """Like `run`, without blocking the event loop."""
@@ -146,7 +155,10 @@ class Session:
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
         results = await arun(plans, self.opened.engine, states=states, observer=observer, keep=False)
-        return await asyncio.to_thread(self._finish, readings, results, began)
+        made = await asyncio.to_thread(self._finish, readings, results, began)
+        answers = await asyncio.to_thread(self._unverified, readings, made)
+        verdicts = await averify(answers, self.opened.engine, self.document)
+        return await asyncio.to_thread(self._with_verdicts, readings, made, verdicts)
 
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:
@@ -183,12 +195,39 @@ class Session:
 
     def _finish(
         self, readings: Sequence[Progress], results: Sequence[Transcript | ModelError], began: float
-    ) -> list[Reading]:
+    ) -> list[list[Reading]]:
+        """The results of each reading, one for each of its questions."""
+        return [self._results(reading, result, began) for reading, result in zip(readings, results, strict=True)]
+
+    def _unverified(self, readings: Sequence[Progress], made: Sequence[Sequence[Reading]]) -> list[Answered]:
+        """The answers to verify: those of readings that succeeded and were not verified before."""
+        if not self.verified:
+            return []
         return [
-            made
-            for reading, result in zip(readings, results, strict=True)
-            for made in self._results(reading, result, began)
+            Answered(plan=reading.plan, question=result.question, answer=result.answer, origins=self._origins(reading))
+            for reading, results in zip(readings, made, strict=True)
+            if not reading.verdicts
+            for result in results
+            if result.error is None
         ]
+
+    def _with_verdicts(
+        self, readings: Sequence[Progress], made: Sequence[Sequence[Reading]], verdicts: Sequence[Verified]
+    ) -> list[Reading]:
+        """The results with their verdicts, old and new; new ones are added to the journal."""
+        fresh, finished = iter(verdicts), list[Reading]()
+        for reading, results in zip(readings, made, strict=True):
+            known = list(reading.verdicts)
+            if self.verified and not known:
+                known = [next(fresh) if result.error is None else None for result in results]
+                whole = [one for one in known if one is not None]
+                if self.journal is not None and reading.id is not None and len(whole) == len(results):
+                    self.journal.verified(reading.id, [one.to_json() for one in whole])
+            finished += [
+                result.verified(one) if one else result
+                for result, one in zip(results, known or [None] * len(results), strict=True)
+            ]
+        return finished
 
     def _results(self, reading: Progress, result: Transcript | ModelError, began: float) -> list[Reading]:
         """The result of a reading, one for each of its questions. Turns and usage are counted with the first."""
@@ -202,10 +241,7 @@ class Session:
     def _one(self, whole: Reading, reading: Progress, question: str, answer: str) -> Reading:
         """The result for one question of a reading for several."""
         cause = whole.cause or (None if answer else ModelReplyError("the model gave an empty answer"))
-        found = evidence(answer, self._origins(reading), self.document)
-        return replace(
-            whole, question=question, answer=answer, error=str(cause) if cause else None, cause=cause, evidence=found
-        )
+        return replace(whole, question=question, answer=answer, error=str(cause) if cause else None, cause=cause)
 
     def _origins(self, reading: Progress) -> tuple[LineOrigin, ...]:
         """Where the answer came from: the lines of the memory, or the text that the answer's turn showed."""
@@ -234,7 +270,6 @@ class Session:
             outcomes=dict(ledger.outcomes),
             usage=ledger.usage,
             provenance=sources(ledger.origins, self.document),
-            evidence=evidence(answer, self._origins(reading), self.document),
             document={**describe(self.document), "tokens": plan.tokens},
             model=self.settings.model,
             identity=self.settings.identity,

@@ -21,9 +21,9 @@ def test_the_answer_its_source_and_its_cost(memagent, book, served):
     result = memagent("ask", book, "-q", QUESTION, *served)
     assert result.code == 0
     assert result.out.startswith("4821973\n")
-    offset = book.read_text().index("4821973")
-    assert f"found in {book}, line 151, offset {offset}" in result.out
-    assert FACT in result.out
+    offset = book.read_text().index(FACT)
+    assert f"  supported by the document:\n  “{FACT}”  {book}, line 151, offset {offset}, turn" in result.out
+    assert " and 2 to verify" in result.err
     assert "turns" in result.err
 
 
@@ -39,7 +39,11 @@ def test_json_is_one_object_with_everything(memagent, book, served):
     assert values["reading"].startswith("r-")
     [source] = [one for one in values["provenance"] if one["line"] == FACT]
     assert FACT in text[source["start"] : source["end"]]
-    assert values["evidence"][0]["offset"] == text.index("4821973")
+    assert (values["status"], values["unsupported"]) == ("supported", [])
+    [quote] = values["quotes"]
+    assert quote["cited_text"] == FACT == text[quote["start_char_index"] : quote["end_char_index"]]
+    assert (quote["file"], quote["page"], quote["alignment"]) == (str(book), None, "exact")
+    assert 0 < values["verification"]["calls"] <= 4
     assert (values["model"], values["identity"].partition("@")[0]) == ("scripted", "openai:scripted")
     assert values["seconds"] >= 0
 
@@ -76,7 +80,10 @@ def test_dry_run_calls_nothing_and_counts_what_a_run_asks(memagent, book, served
     values = memagent("ask", book, "-q", QUESTION, "--json", *served).json
     assert estimate["calls"] == values["turns"]
     assert estimate["tokens"] == values["document"]["tokens"]
-    assert estimate["cost"] == pytest.approx((estimate["prompt_tokens"] + 2 * estimate["completion_tokens"]) / 1e6)
+    checks = estimate["verification"]
+    assert checks["calls"] == 4
+    tokens = [estimate[name] + checks[name] for name in ("prompt_tokens", "completion_tokens")]
+    assert estimate["cost"] == pytest.approx((tokens[0] + 2 * tokens[1]) / 1e6)
     assert estimate["seconds"] is None
     again = memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json
     assert again["seconds"] > 0
@@ -116,11 +123,15 @@ def test_prompt_tokens_of_a_dry_run_bound_what_full_memories_send(memagent, book
             server.requests.clear()
             estimate = memagent("ask", book, *questions, "--dry-run", "--json", *options).json
             assert memagent("ask", book, *questions, *options).code == 0
-            sent = sum(map(server.count, server.requests))
-            assert len(server.requests) == estimate["calls"]
+            asked = [one for one in server.requests if not one["messages"][-1]["content"].startswith("A question about")]
+            sent = sum(map(server.count, asked))
+            assert len(asked) == estimate["calls"]
             assert sent <= estimate["prompt_tokens"] <= 2 * sent
-            most = sum(request.get("max_tokens") or request["max_completion_tokens"] for request in server.requests)
+            most = sum(request.get("max_tokens") or request["max_completion_tokens"] for request in asked)
             assert estimate["completion_tokens"] == most
+            checks = [one for one in server.requests if one not in asked]
+            assert 0 < len(checks) <= estimate["verification"]["calls"] == 4 * (len(questions) // 2)
+            assert sum(map(server.count, checks)) <= estimate["verification"]["prompt_tokens"]
 
 
 def test_a_direct_dry_run_counts_the_document_once(memagent, book, server, served):
@@ -194,7 +205,7 @@ def test_the_variable_does_not_redirect_a_model_on_this_machine(memagent, tmp_pa
 def test_direct_shows_the_document_once(memagent, book, served, server):
     values = memagent("ask", book, "-q", QUESTION, "--direct", "--json", *served, "--window", 20000).json
     assert values["turns"] == 1
-    assert book.read_text() in server.requests[-1]["messages"][-1]["content"]
+    assert book.read_text() in server.requests[0]["messages"][-1]["content"]
 
 
 def test_a_fitting_document_is_read_in_chunks_unless_direct(memagent, tmp_path, served):
@@ -320,9 +331,9 @@ def test_a_reading_through_faults_gives_the_same_answer(memagent, book, served):
         assert len(server.requests) > clean["turns"] + 7
     # Turns are counted with those asked again, so numbers differ; what was read, kept and answered does not.
     for values in (clean, faulty):
-        for entry in (*values["provenance"], *values["evidence"]):
+        for entry in (*values["provenance"], *values["quotes"]):
             del entry["turn"]
-    for key in ("answer", "memory", "provenance", "evidence"):
+    for key in ("answer", "memory", "provenance", "quotes"):
         assert faulty[key] == clean[key], key
 
 
@@ -360,11 +371,42 @@ def test_questions_that_are_read_together_share_one_reading_and_its_cost(memagen
     both = memagent("ask", book, *asked, "--together", "--json", *served, *room).json["readings"]
     assert [one["question"] for one in both] == [QUESTION, "What else is told?"]
     assert both[0]["answer"] == apart["readings"][0]["answer"]
-    assert len(server.requests) == estimate["calls"] == both[0]["usage"]["calls"]
-    most = sum(request.get("max_tokens") or request["max_completion_tokens"] for request in server.requests)
+    checks = sum(one["verification"]["calls"] for one in both)
+    read = server.requests[: len(server.requests) - checks]
+    assert len(read) == estimate["calls"] == both[0]["usage"]["calls"]
+    most = sum(request.get("max_tokens") or request["max_completion_tokens"] for request in read)
     assert estimate["completion_tokens"] == most
     assert len(server.requests) < 0.6 * sum(one["usage"]["calls"] for one in apart["readings"])
     shown = memagent("ask", book, *asked, "--together", *served, *room).out
     assert shown.count("  memory:") == 1
     alone = memagent("ask", book, "-q", QUESTION, "--together", *served, *room)
     assert (alone.code, "at least 2 questions" in alone.err) == (2, True)
+
+
+def test_a_question_that_the_document_does_not_answer_ends_with_code_1(memagent, book):
+    def script(messages):
+        prompt = messages[-1]["content"]
+        asked = prompt.partition("<question>")[2].partition("</question>")[0]
+        return "not in the document" if "Ishmael" in asked else "4821973"
+
+    with FaultServer(script) as server:
+        options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+        result = memagent("ask", book, "-q", "Who is Ishmael?", *options)
+        assert result.code == 1
+        assert "  the document does not hold the answer\n" in result.out
+        assert memagent("ask", book, "-q", "Who is Ishmael?", "-q", "the code?", *options).code == 0
+        again = memagent("resume", result.out.partition("reading ")[2].partition(";")[0], "--json")
+        assert (again.code, again.json["status"], again.json["quotes"]) == (1, "not_found", [])
+
+
+def test_no_verification_asks_no_more_than_the_reading(memagent, book, served, server):
+    values = memagent("ask", book, "-q", QUESTION, "--json", "--no-verify", *served).json
+    assert (values["status"], values["quotes"], values["verification"]["calls"]) == (None, [], 0)
+    assert len(server.requests) == values["usage"]["calls"]
+    estimate = memagent("ask", book, "-q", QUESTION, "--no-verify", "--dry-run", "--json", *served).json
+    assert estimate["verification"] == {}
+    shown = memagent("readings", "show", values["reading"]).out
+    assert "supported" not in shown
+    verified = memagent("resume", values["reading"], "--json").json
+    assert (verified["status"], verified["turns"]) == ("supported", values["turns"])
+    assert f"  “{FACT}”" in memagent("readings", "show", values["reading"]).out

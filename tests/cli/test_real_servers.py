@@ -40,7 +40,7 @@ def test_llama_cpp_reads_as_this_process_does(memagent, novel, here, tmp_path):
     gguf = write_gguf(EMBEDDED, tmp_path / "embedded.gguf")
     with llama_server(gguf, window=1024, slots=2) as server:
         there = ask(memagent, novel, "--model", "embedded-gguf", "--base-url", server.url, "--profile", "compact")
-    for key in ("answer", "memory", "turns", "provenance", "evidence"):
+    for key in ("answer", "memory", "turns", "provenance", "quotes"):
         assert there[key] == here[key], key
     assert there["document"] == here["document"]  # counted by the server, exactly as here
 
@@ -65,11 +65,11 @@ def test_transformers_serve_reads_as_this_process_does(memagent, novel, here):
     options = ["--profile", "compact", "--window", 1088, "--tokenizer", EMBEDDED]
     with transformers_server(EMBEDDED) as server:
         there = ask(memagent, novel, "--model", str(EMBEDDED), "--base-url", server.url, *options)
-    for key in ("answer", "memory", "turns", "provenance", "evidence"):
+    for key in ("answer", "memory", "turns", "provenance", "quotes"):
         assert there[key] == here[key], key
 
 
 def test_the_embedded_model_finds_the_fact(here):
     assert here["answer"] == "4821973"
-    assert here["evidence"][0]["quote"].startswith("…")
+    assert "4821973" in here["quotes"][0]["cited_text"]
     assert here["usage"]["prompt_tokens"] > here["document"]["tokens"]

@@ -60,8 +60,8 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(memagent, book, seed):
         asked = [request["messages"][-1]["content"] for request in server.requests]
         assert len(entries) >= len(asked) - 1
         resumed = memagent("resume", record.id, "--json").json
-        assert len(server.requests) - len(asked) == whole["turns"] - len(entries)
-    for key in ("answer", "memory", "turns", "provenance", "evidence", "outcomes"):
+        assert len(server.requests) - len(asked) == whole["turns"] - len(entries) + resumed["verification"]["calls"]
+    for key in ("answer", "memory", "turns", "provenance", "quotes", "outcomes"):
         assert resumed[key] == whole[key], key
     assert resumed["usage"]["calls"] == whole["turns"]
 
@@ -93,11 +93,11 @@ def test_every_reader_goes_on_after_a_kill_and_asks_no_turn_again(memagent, book
         asked = len(server.requests)
         assert 0 < len(entries) < whole["turns"]
         resumed = memagent("resume", record.id, "--json").json
-        assert len(server.requests) - asked == whole["turns"] - len(entries)
+        assert len(server.requests) - asked == whole["turns"] - len(entries) + resumed["verification"]["calls"]
     for key in ("answer", "memory", "turns", "outcomes", "share_read"):
         assert resumed[key] == whole[key], key
     # Turns are numbered in the order in which they ended, which differs between runs of parallel turns.
-    assert [found["offset"] for found in resumed["evidence"]] == [found["offset"] for found in whole["evidence"]]
+    assert [one["cited_text"] for one in resumed["quotes"]] == [one["cited_text"] for one in whole["quotes"]]
     assert [source["line"] for source in resumed["provenance"]] == [FACT]
     shown = memagent("readings", "show", record.id)
     assert shown.code == 0

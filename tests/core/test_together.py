@@ -152,8 +152,8 @@ def test_read_many_gives_a_result_for_each_question_and_counts_the_cost_once(tmp
             memagent.from_text(TEXT), questions, model=opened(), journal=journal, **OPTIONS
         )
         assert (code.answer, captain.answer) == ("4821973", "Ann")
-        assert "amber-falcon" in code.evidence[0].quote
-        assert "captain" in captain.evidence[0].quote
+        assert "amber-falcon" in code.quotes[0].cited_text
+        assert "captain" in captain.quotes[0].cited_text
         assert isinstance(other.cause, ModelReplyError)
         assert code.id == captain.id == other.id
         assert (captain.usage.calls, other.usage.calls) == (0, 0)
@@ -179,6 +179,7 @@ def test_a_reading_of_several_questions_is_resumed_for_all_of_them(tmp_path):
         engine = opened()
         results = memagent.resume_many(record.id, document, journal=journal, model=engine)
         assert [one.answer for one in results] == ["4821973", "Ann"]
-        assert len(engine.engine.turns) == results[0].turns - 3
+        asked = [turn for turn in engine.engine.turns if turn.kind != "verify"]
+        assert len(asked) == results[0].turns - 3
         with pytest.raises(JournalError, match="answers 2 questions: resume it with resume_many"):
             memagent.resume(record.id, document, journal=journal, model=opened())

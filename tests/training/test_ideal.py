@@ -82,7 +82,7 @@ def test_a_chain_names_its_next_step_and_ignores_later_ones() -> None:
     assert memory_text(notes.after([fact("the home of Ann", "Town")])) == "- the author of X: not yet"
     first = notes.after([fact("the author of X", "Ann")])
     assert memory_text(first) == "- the author of X: Ann\n- the home of Ann: not yet"
-    assert first.answer == ["not found"]
+    assert first.answer == ["not yet"]
     done = first.after([fact("the home of Ann", "Town")])
     assert memory_text(done) == "- the author of X: Ann\n- the home of Ann: Town"
     assert done.answer == ["Town"]

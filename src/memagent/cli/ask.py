@@ -11,7 +11,7 @@ import typer
 
 from memagent.api import document_encoding, document_paths
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, note, print_json
+from memagent.cli.console import MODEL, NOT_FOUND, boundary, note, print_json
 from memagent.cli.estimate import print_estimate
 from memagent.cli.hints import Hint
 from memagent.cli.options import (
@@ -19,6 +19,7 @@ from memagent.cli.options import (
     BaseUrl,
     Chosen,
     Concurrency,
+    NoVerify,
     Paths,
     Price,
     Timeout,
@@ -61,6 +62,7 @@ def ask(
     price_in: Price = None,
     price_out: Price = None,
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Save nothing; the reading cannot be resumed.")] = False,
+    no_verify: NoVerify = False,
     verbose: Verbose = False,
 ) -> None:
     """Read documents with a small window and answer from the memory alone."""
@@ -70,7 +72,15 @@ def ask(
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
-        session = Session(document, opened, settings, journal, paths=[absolute(path) for path in paths], encoding=encoding)
+        session = Session(
+            document,
+            opened,
+            settings,
+            journal,
+            paths=[absolute(path) for path in paths],
+            encoding=encoding,
+            verified=not no_verify,
+        )
         if together:
             asked = session.together(asked)
         if dry_run:
@@ -90,6 +100,7 @@ def resume(
     timeout: Timeout = 600.0,
     trust_usage: TrustUsage = None,
     as_json: AsJson = False,
+    no_verify: NoVerify = False,
     verbose: Verbose = False,
 ) -> None:
     """Continue a reading that was interrupted or failed, without repeating finished turns."""
@@ -112,7 +123,7 @@ def resume(
             tokenizer=tokenizer or settings.tokenizer,
         )
         # A moved tokenizer may be another file; the session checks that it gives the same plan.
-        session = Session(document, opened, settings.reopened(opened), journal)
+        session = Session(document, opened, settings.reopened(opened), journal, verified=not no_verify)
         _report(session, _run(session, [session.resume(record.id)], verbose), as_json, hint, verbose)
 
 
@@ -155,3 +166,5 @@ def _report(session: Session, results: list[Reading], as_json: bool, hint: Hint,
     sys.stdout.flush()
     if any(result.error is not None for result in results):
         raise typer.Exit(MODEL)
+    if results and all(result.status == "not_found" for result in results):
+        raise typer.Exit(NOT_FOUND)

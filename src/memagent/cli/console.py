@@ -18,7 +18,7 @@ from rich.segment import Segment
 from memagent.cli import interrupts
 from memagent.errors import DocumentError, MemagentError, MissingExtraError, ModelError
 
-USAGE, DOCUMENT, MODEL, INTERRUPTED = 2, 3, 4, interrupts.EXIT_CODE
+NOT_FOUND, USAGE, DOCUMENT, MODEL, INTERRUPTED = 1, 2, 3, 4, interrupts.EXIT_CODE
 
 # Answers go to standard output, everything else to standard error.
 out = Console(highlight=False, soft_wrap=True, emoji=False)

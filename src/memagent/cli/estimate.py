@@ -9,6 +9,7 @@ from memagent.cli.console import print_json, write
 from memagent.core import Plan, template_tokens
 from memagent.core.readers.chunkwise import QUERIES, memory_tokens
 from memagent.errors import JournalError
+from memagent.grounding.verification import MOST_CHECKS
 from memagent.journal import Journal, ReadingRecord, default_path
 from memagent.session import Session
 
@@ -32,6 +33,9 @@ def print_estimate(
     write(f"reader     {values['reader']}{reason}")
     write(f"readings   {values['readings']}, {values['chunks']:,} chunks, {_calls(values)}")
     write(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out{_LIMIT}")
+    if checks := values["verification"]:
+        tokens = f"{checks['prompt_tokens']:,} tokens in, {checks['completion_tokens']:,} out"
+        write(f"verify     at most {checks['calls']:,} more calls, {tokens}")
     write(f"time       {seconds}")
     write(f"cost       {cost}")
     write(f"model      {session.settings.model}, window {session.settings.window or 'unknown'}")
@@ -75,7 +79,10 @@ def _numbers(
         prompt += plan.turns * (asked + memory_tokens(plan)) + plan.reader.shown(plan)
         answers = max(1, len(settings.together))
         completion += (plan.turns - answers) * written + answers * budgets.answer_tokens
+    checks = _verification(session, plans)
     priced = price_in is not None and price_out is not None
+    paid = (prompt + checks.get("prompt_tokens", 0)) * (price_in or 0)
+    paid += (completion + checks.get("completion_tokens", 0)) * (price_out or 0)
     tokens = plans[0].tokens  # of each: they read the same document
     speed = session.opened.defaults.tokens_per_second if reader == "memory" else None
     return {
@@ -89,7 +96,23 @@ def _numbers(
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "seconds": len(plans) * tokens / speed if speed else _from_past(session, reader, len(plans), tokens),
-        "cost": (prompt * (price_in or 0) + completion * (price_out or 0)) / 1e6 if priced else None,
+        "verification": checks,
+        "cost": paid / 1e6 if priced else None,
+    }
+
+
+def _verification(session: Session, plans: Sequence[Plan]) -> dict[str, int]:
+    """The most that verification can cost; {} if the model is not asked."""
+    settings, engine, budgets = session.settings, session.opened.engine, session.settings.budgets
+    if not session.verified or not settings.profile.verify:
+        return {}
+    wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, ["verify"])
+    questions = sum(engine.tokenizer.count(plan.question) for plan in plans)
+    calls = MOST_CHECKS * max(1, len(settings.together))
+    return {
+        "calls": calls * len(plans),
+        "prompt_tokens": calls * (len(plans) * (wording + budgets.memory + budgets.chunk) + questions),
+        "completion_tokens": calls * len(plans) * budgets.update_tokens,
     }
 
 

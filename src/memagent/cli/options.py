@@ -67,6 +67,9 @@ Tokens = Annotated[int | None, typer.Option(min=1)]
 Temperature = Annotated[float, typer.Option(callback=_finite, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(callback=_finite, help="Nucleus sampling.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Do not look for passages of the document that support the answer.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every turn instead of showing progress.")]
 Price = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Price of a million tokens, for --dry-run.")]
 

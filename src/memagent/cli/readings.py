@@ -16,8 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
+from memagent.cli.show import print_verdict
 from memagent.errors import ConfigError
 from memagent.files import atomic_file
+from memagent.grounding.verdict import Verdict
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
 app = typer.Typer(help="Show, export or delete readings in the journal.", no_args_is_help=True)
@@ -62,6 +64,8 @@ def show(reading: Id, as_json: AsJson = False) -> None:
         write(f"{record.id} · {record.status} · {record.turns} turns")
         _print_turns(journal.turns(record.id))
         write((record.answer, "bold green") if record.answer else record.reason or "no answer yet")
+        for verdict in [Verdict.from_json(one) for one in record.verdicts or ()]:
+            print_verdict(verdict.status, verdict.quotes, verdict.unsupported)
 
 
 @app.command("export")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from memagent.cli.console import err, plain, write
 from memagent.cli.hints import Hint
 from memagent.documents import Document
+from memagent.grounding.verdict import Quote, Status
 from memagent.result import Reading
 from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
+_STATUS: Mapping[Status, tuple[str, str]] = {
+    "supported": ("supported by the document:", "green"),
+    "partly": ("supported in part:", "yellow"),
+    "unsupported": (
+        "not supported: no passage of the document was found that says so; check the answer yourself",
+        "yellow",
+    ),
+    "not_found": ("the document does not hold the answer", "yellow"),
+}
 _ODD = (
     (("malformed",), "were malformed, so the previous memory was kept"),
     (("empty", "retry_empty"), "were empty"),
@@ -29,7 +39,10 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
                 err.print(plain(hint.line(result.id)), soft_wrap=True)
             continue
         write((result.answer, "bold green"))
-        _print_evidence(result)
+        if result.status is not None:
+            print_verdict(result.status, result.quotes, result.unsupported)
+        if result.verification_error:
+            err.print(f"[dim]verification: {plain(result.verification_error)}[/]", soft_wrap=True)
         if number == len(results) or not session.settings.together:  # else they have one memory
             _print_memory(result)
         write()
@@ -45,11 +58,15 @@ def print_left_out(document: Document) -> None:
     err.print(f"[dim]skipped: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
 
 
-def _print_evidence(result: Reading) -> None:
-    for found in result.evidence:
-        write(f"  found in {found.place} (turn {found.turn + 1}): ", (f"“{found.quote}”", "italic"))
-    if not result.evidence:
-        write(("  no evidence: the source text does not contain the words of the answer; check the answer yourself", "dim"))
+def print_verdict(status: Status, quotes: Sequence[Quote], unsupported: Sequence[str]) -> None:
+    """Prints whether the document supports an answer, and the passages that do."""
+    said, style = _STATUS[status]
+    write((f"  {said}", style))
+    for one in quotes:
+        cited = " ".join(one.cited_text.split())
+        write("  ", (f"“{cited}”", "italic"), (f"  {one.place}, turn {one.turn + 1}", "dim"))
+    for claim in unsupported if status == "partly" else ():
+        write((f"  no passage supports: {claim}", "yellow"))
 
 
 def _print_memory(result: Reading) -> None:
@@ -66,15 +83,17 @@ def _print_memory(result: Reading) -> None:
 def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) -> None:
     tokens = max((result.document.get("tokens", 0) for result in results), default=0)
     shares = [result.share_read for result in results]
-    prompt = sum(result.usage.prompt_tokens for result in results)
-    written = sum(result.usage.completion_tokens for result in results)
+    usages = [usage for result in results for usage in (result.usage, result.verification)]
+    prompt, written = sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)
     turns, seconds = sum(result.turns for result in results), max((result.seconds for result in results), default=0.0)
+    checks = sum(result.verification.calls for result in results)
     files = len(session.document.files)
     window = session.settings.window
     ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window else ""
     model = f"model {session.settings.model}" + (f" ({session.settings.identity})" if verbose else "")
     err.print(
-        f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)} · {turns:,} turns ·"
+        f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)} · {turns:,} turns"
+        f"{f' and {checks:,} to verify' if checks else ''} ·"
         f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(model)}[/]",
         soft_wrap=True,
     )

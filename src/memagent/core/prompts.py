@@ -15,13 +15,26 @@ from memagent.errors import ConfigError
 
 AnswerFormat: TypeAlias = Literal["text", "boxed"]
 Template: TypeAlias = Literal[
-    "update", "answer", "direct", "note", "gated", "exit", "round", "merge", "query", "judge", "recall", "together", "retry"
+    "update",
+    "answer",
+    "direct",
+    "note",
+    "gated",
+    "exit",
+    "round",
+    "merge",
+    "query",
+    "judge",
+    "recall",
+    "together",
+    "retry",
+    "verify",
 ]
 
 _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: required fields, optional fields
     "update": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
-    "answer": (frozenset({"question", "memory"}), frozenset()),
-    "direct": (frozenset({"question", "document"}), frozenset()),
+    "answer": (frozenset({"question", "memory"}), frozenset({"not_found"})),
+    "direct": (frozenset({"question", "document"}), frozenset({"not_found"})),
     "note": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens"})),
     "round": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens", "nothing"})),
     "gated": (frozenset({"question", "memory", "chunk"}), frozenset({"memory_tokens", "nothing", "exit"})),
@@ -32,6 +45,7 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: requi
     "recall": (frozenset({"question", "memory", "chunk", "recalled"}), frozenset({"memory_tokens", "wanted"})),
     "together": (frozenset({"questions"}), frozenset()),
     "retry": (frozenset(), frozenset({"limit"})),
+    "verify": (frozenset({"question", "answer", "chunk"}), frozenset({"unsupported"})),
 }
 
 
@@ -40,8 +54,9 @@ class Profile:
     """The wording of a reading.
 
     update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
-    answer        shown at the end: {question} {memory}
-    direct        shown by --direct instead of both: {question} {document}; empty: direct answers are not offered
+    answer        shown at the end: {question} {memory}, optionally {not_found}
+    direct        shown by --direct instead of both: {question} {document}, optionally {not_found}; empty: direct answers
+                  are not offered
     note          shown instead of update by readers that append replies to the memory; the same fields. Empty: such readers
                   show `update` with an empty memory
     gated         shown instead of update by the reader `gated`: the same fields, {nothing}, and {exit}: the text of `exit`
@@ -58,6 +73,10 @@ class Profile:
     nothing       the fixed reply by which a model says that a chunk adds nothing
     enough        the fixed reply by which it says that the memory is enough to answer
     wanted        begins the line by which it asks for an earlier memory
+    verify        asks for the passage of a chunk that supports an answer: {question} {answer} {chunk}, optionally
+                  {unsupported}. Empty: the words of the answer are looked for instead
+    not_found     the fixed answer by which a model says that the document does not hold one
+    unsupported   the fixed reply by which it says that a chunk has no such passage
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
     empty_memory  stands for the memory before the first chunk
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
@@ -83,6 +102,9 @@ class Profile:
     nothing: str = "nothing new"
     enough: str = "enough"
     wanted: str = "recall:"
+    verify: str = ""
+    not_found: str = "not found"
+    unsupported: str = "no support"
     retry: str = ""
     answer_format: AnswerFormat = "text"
 
@@ -105,14 +127,19 @@ class Profile:
     def wording(self, template: str) -> str:
         """A template with empty fields, numbers and fixed forms apart: what its turns have around question and text."""
         required, optional = _FIELDS[template]
-        shown = {"memory_tokens": 9999, "limit": 9999, "nothing": self.nothing, "enough": self.enough}
-        shown["wanted"] = self.wanted
+        shown: dict[str, object] = {"memory_tokens": 9999, "limit": 9999, **self.forms}
         if "exit" in optional:
             shown["exit"] = self.wording("exit")
-        return self.render(template, **(dict.fromkeys(required | optional, "") | shown))  # type: ignore[arg-type]
+        return self.render(template, **{**dict.fromkeys(required | optional, ""), **shown})  # type: ignore[arg-type]
+
+    @property
+    def forms(self) -> dict[str, object]:
+        """The fixed replies, by the fields that stand for them."""
+        return {name: getattr(self, name) for name in ("nothing", "enough", "wanted", "not_found", "unsupported")}
 
     def render(self, template: Template, **values: object) -> str:
-        """The template with its fields filled. Values are inserted as they are."""
+        """The template with its fields filled; the fixed forms fill themselves. Values are inserted as they are."""
+        values = self.forms | values
         return "".join(
             literal + ("" if field is None else str(values[field]))
             for literal, field, _, _ in string.Formatter().parse(getattr(self, template))

@@ -7,13 +7,13 @@ text, half open: [start, end). Token counts are those of the tokenizer handed in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 # update: may change the memory · note: one of many that are merged later · merge: notes into one note or the memory ·
-# query: what to look for next · answer: ends the reading
-TurnKind: TypeAlias = Literal["update", "note", "merge", "query", "answer"]
+# query: what to look for next · answer: ends the reading · verify: holds the answer against the document, after the reading
+TurnKind: TypeAlias = Literal["update", "note", "merge", "query", "answer", "verify"]
 Finish: TypeAlias = Literal["stop", "length"]
 
 
@@ -84,6 +84,34 @@ class Completion:
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was asked of a model: calls, tokens, and seconds spent waiting for the engine."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)})
+
+
+def usage_of(completions: Iterable[Completion]) -> Usage:
+    """What completions cost in all."""
+    total = Usage()
+    for one in completions:
+        total += Usage(
+            calls=1,
+            prompt_tokens=one.prompt_tokens,
+            completion_tokens=one.completion_tokens,
+            cached_tokens=one.cached_tokens,
+            seconds=one.seconds,
+        )
+    return total
 
 
 class Text(Protocol):

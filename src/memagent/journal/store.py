@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
@@ -157,6 +157,15 @@ class Journal:
     def fail(self, id: str, reason: str) -> None:
         """Records the failure of a reading held here. It keeps its turns and can be claimed again."""
         self._end(id, "failed", reason=strip_urls(reason))
+
+    def verified(self, id: str, verdicts: Sequence[Mapping[str, JSON]]) -> None:
+        """Records what verification of an answered reading came to, one object for each of its questions."""
+        text = pack(dump(list(verdicts), "the verdicts"))
+        with self._write() as db:
+            row = self._row(id)
+            if row["status"] != "answered":
+                raise JournalError(f"reading {row['id']} is {row['status']}: only an answer can be verified")
+            db.execute("UPDATE readings SET verdicts = ? WHERE key = ?", [text, row["key"]])
 
     def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
         """Takes over a reading to resume it, and returns its record.
@@ -341,6 +350,7 @@ class Journal:
             values[name] = json.loads(unpack(row[name]))
         return ReadingRecord(
             **values,
+            verdicts=None if row["verdicts"] is None else tuple(json.loads(unpack(row["verdicts"]))),
             status=cast(Status, status),
             turns=0 if row["last"] is None else row["last"] + 1,
             owner=str(owner or ""),

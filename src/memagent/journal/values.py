@@ -43,6 +43,7 @@ class ReadingRecord:
     `status` is `interrupted` where the reading is unfinished and no live process holds it: it can be resumed.
     `created` and `updated` are seconds since 1970; `seconds` is how long the reading took, as its driver measured it.
     `turns` counts the turns stored, `planned` the turns expected (None: unknown). `owner` says in words who is at it.
+    `verdicts` are what verification of the answer came to, one for each question; None: it was not verified.
     `protocol` is the version of the reading protocol that its turns follow: an older one can be shown, not resumed.
     """
 
@@ -59,6 +60,7 @@ class ReadingRecord:
     answer: str | None = None
     reason: str | None = None
     seconds: float | None = None
+    verdicts: tuple[Mapping[str, Any], ...] | None = None
     owner: str = ""
     protocol: int = 2
 

@@ -18,7 +18,7 @@ from memagent.errors import TrainingError
 from memagent.tasks import multihop, needle, tracking, updates
 from memagent.tasks.samples import Fact, Sample
 
-NOT_YET, NOT_FOUND = "not yet", "not found"
+NOT_YET = "not yet"  # in a memory, and in an answer
 Piece: TypeAlias = tuple[str, str]  # text, and which of rows.KINDS it is
 Line: TypeAlias = tuple[str, tuple[str, ...]]  # a key and its values
 
@@ -65,7 +65,7 @@ class Slots:
 
     @property
     def answer(self) -> list[str]:
-        return [value for _, values in self.lines for value in values or (NOT_FOUND,)]
+        return [value for _, values in self.lines for value in values or (NOT_YET,)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Variables:
 
     @property
     def answer(self) -> list[str]:
-        return list(self.names) or [NOT_FOUND]
+        return list(self.names) or [NOT_YET]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Chain:
 
     @property
     def answer(self) -> list[str]:
-        return [self.steps[-1][1] if self.known == len(self.steps) else NOT_FOUND]
+        return [self.steps[-1][1] if self.known == len(self.steps) else NOT_YET]
 
 
 _KINDS: dict[str, Callable[[Sample], Notes]] = {

@@ -250,7 +250,6 @@ def _prompt(profile: Profile, template: Template, question: str, memory: Lines, 
         chunk=text,
         notes=notes,
         memory_tokens=_MEMORY_TOKENS,
-        nothing=profile.nothing,
         exit="",
     )
 

@@ -53,8 +53,7 @@ class GatedReader(MemoryReader):
             memory=state.memory or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,
-            nothing=profile.nothing,
-            exit=profile.render("exit", enough=profile.enough) if self.may_exit(plan) else "",
+            exit=profile.render("exit") if self.may_exit(plan) else "",
         )
 
     def draft(self, plan: Plan, state: ChunkState) -> str:

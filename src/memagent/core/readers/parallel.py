@@ -244,7 +244,6 @@ class ParallelReader:
                 memory=state.memory or empty,
                 chunk=text,
                 memory_tokens=budget,
-                nothing=profile.nothing,
             )
         memory = state.memory if state.last_level else ""
         return profile.render(

@@ -88,7 +88,6 @@ class RecallReader(MemoryReader):
             recalled=expect(state, RecallState).recalled or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,
-            wanted=profile.wanted,
         )
 
     def answer_prompt(self, plan: Plan, state: ChunkState) -> str:

@@ -197,7 +197,7 @@ class RereadReader:
             return profile.render("answer", question=plan.question, memory=memory)
         room = plan.budgets.chunk + plan.budgets.memory - plan.budgets.question
         asked = newest("\n".join(state.asked), room, plan.tokenizer) or "-"
-        return profile.render("judge", question=plan.question, memory=memory, asked=asked, enough=profile.enough)
+        return profile.render("judge", question=plan.question, memory=memory, asked=asked)
 
     def _notes(self, state: RereadState) -> str:
         assert state.inner is not None

@@ -82,9 +82,7 @@ class SearchReader(MemoryReader):
         if id != self._query_id(plan, state):
             return ChunkReader.turn(self, plan, state, id)
         own, profile, budget = expect(state, SearchState), plan.profile, plan.budgets.question
-        prompt = profile.render(
-            "query", question=plan.question, memory=own.memory or profile.empty_memory, enough=profile.enough
-        )
+        prompt = profile.render("query", question=plan.question, memory=own.memory or profile.empty_memory)
         return Turn(
             id=id,
             kind="query",

@@ -1,0 +1,92 @@
+"""Holds answers against their document: with the model where its profile says how, else by a search for their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from memagent.core import Completion, Engine, LineOrigin, Plan
+from memagent.core.outcomes import reply_text, says
+from memagent.core.types import Usage, usage_of
+from memagent.driver import aask, ask
+from memagent.errors import ModelError
+from memagent.grounding.claims import claims
+from memagent.grounding.search import verdict_by_search
+from memagent.grounding.verdict import Located, Verdict
+from memagent.grounding.verification import Check, checks, verdict_by_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An answer to hold against the document, and the lines of the memory that it was given from."""
+
+    plan: Plan
+    question: str
+    answer: str
+    origins: Sequence[LineOrigin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What came of it, and what it cost."""
+
+    verdict: Verdict
+    usage: Usage
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return {**self.verdict.to_json(), "usage": asdict(self.usage)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Verified:
+        """What `to_json` wrote."""
+        return cls(verdict=Verdict.from_json(values), usage=Usage(**values["usage"]))
+
+
+def verify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
+    """A verdict on each answer. A check that fails makes no answer fail: the verdict says what went wrong."""
+    planned = [_checks(one) for one in answers]
+    return _verdicts(answers, planned, ask([check.turn for part in planned for check in part], engine), text)
+
+
+async def averify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
+    """As `verify`, without blocking the event loop."""
+    planned = [_checks(one) for one in answers]
+    return _verdicts(answers, planned, await aask([check.turn for part in planned for check in part], engine), text)
+
+
+def _checks(one: Answered) -> list[Check]:
+    if not one.plan.profile.verify or _not_found(one):
+        return []
+    return checks(one.plan, one.question, one.answer, one.origins)
+
+
+def _not_found(one: Answered) -> bool:
+    """Whether the answer, or each item of it, says that the document does not hold one."""
+    items = (one.answer, *claims(one.answer))
+    form = one.plan.profile.not_found
+    return says(items[0], form) or (len(items) > 1 and all(says(item, form) for item in items[1:]))
+
+
+def _verdicts(
+    answers: Sequence[Answered],
+    planned: Sequence[Sequence[Check]],
+    results: Sequence[Completion | ModelError],
+    text: Located,
+) -> list[Verified]:
+    replies: Iterator[Completion | ModelError] = iter(results)
+    return [_verdict(one, part, [next(replies) for _ in part], text) for one, part in zip(answers, planned, strict=True)]
+
+
+def _verdict(one: Answered, asked: Sequence[Check], results: Sequence[Completion | ModelError], text: Located) -> Verified:
+    if _not_found(one):
+        return Verified(verdict=Verdict(status="not_found"), usage=Usage())
+    replied = [(check, made) for check, made in zip(asked, results, strict=True) if isinstance(made, Completion)]
+    error = next((str(made) for made in results if isinstance(made, ModelError)), None)
+    if replied:
+        said = [(check, reply_text(made, "", False)[0]) for check, made in replied]
+        verdict = verdict_by_model(one.question, one.answer, said, text, one.plan.profile.unsupported)
+    else:
+        verdict = verdict_by_search(one.answer, one.origins, text)
+    return Verified(verdict=replace(verdict, error=error), usage=usage_of(made for _, made in replied))

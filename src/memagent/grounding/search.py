@@ -1,0 +1,74 @@
+"""Verification without a model: the words of an answer are looked for in the text that the memory was written from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from memagent.core import LineOrigin
+from memagent.grounding.alignment import Alignment
+from memagent.grounding.claims import claims
+from memagent.grounding.normal import wide
+from memagent.grounding.verdict import Located, Verdict, judged, quote
+
+_SHORTEST = 2
+_AROUND = 240  # characters of a sentence that are shown on either side of the words
+_BORDER = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)\s*|\n\s*\n\s*")
+
+
+def verdict_by_search(answer: str, origins: Iterable[LineOrigin], text: Located) -> Verdict:
+    """The sentences in which the answer, or each of its claims, stands word for word; case and white space are ignored.
+
+    Lines of the memory that hold the words are followed first.
+    """
+    known = [origin for origin in origins if origin.spans]
+    whole = answer.strip().rstrip(".")
+    sought = [whole] if _find(whole, known, text) else list(claims(answer))
+    found = {claim: _find(claim.rstrip("."), known, text) for claim in sought}
+    quotes = [quote(text, place, turn, searched=True) for hit in found.values() if hit for place, turn in [hit]]
+    return judged(sought, [claim for claim, hit in found.items() if hit is None], quotes)
+
+
+def _find(claim: str, origins: Sequence[LineOrigin], text: Located) -> tuple[Alignment, int] | None:
+    """The sentence around the words of a claim, and the turn that noted it."""
+    if len(claim) < _SHORTEST:
+        return None
+    sought = pattern(claim)
+    ordered = sorted(origins, key=lambda origin: sought.search(origin.line) is None)
+    for turn, span in ((origin.turn, span) for origin in ordered for span in origin.spans):
+        content = text.read(span.start, span.end)
+        if match := sought.search(content):
+            start, end = sentence(content, match.start(), match.end())
+            return Alignment(start=span.start + start, end=span.start + end, kind="exact"), turn
+    return None
+
+
+def pattern(words: str) -> re.Pattern[str]:
+    """The words as whole words, whatever white space is between them, in any case.
+
+    Scripts written without spaces have no word borders to look for.
+    """
+    joined = r"\s+".join(re.escape(word) for word in words.split())
+    before, after = (r"(?<!\w)" if _has_borders(words[0]) else "", r"(?!\w)" if _has_borders(words[-1]) else "")
+    return re.compile(before + joined + after, re.IGNORECASE)
+
+
+def sentence(content: str, start: int, end: int) -> tuple[int, int]:
+    """The sentence around characters [start, end), or as much of it as is near them, cut at white space."""
+    low, high = max(0, start - _AROUND), min(len(content), end + _AROUND)
+    borders = [match.end() for match in _BORDER.finditer(content, low, high)]
+    first = max((border for border in borders if border <= start), default=None)
+    last = next((border for border in borders if border >= end), None)
+    if first is None:
+        first = low if low == 0 else content.find(" ", low, start) + 1 or start
+    if last is None:
+        last = high if high == len(content) else max(content.rfind(" ", end, high), end)
+    while first < start and content[first].isspace():
+        first += 1
+    while last > end and content[last - 1].isspace():
+        last -= 1
+    return first, last
+
+
+def _has_borders(char: str) -> bool:
+    return char.isalnum() and not wide(char)

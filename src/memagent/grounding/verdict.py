@@ -1,0 +1,104 @@
+"""What is known of an answer once it was held against the document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from memagent.core.types import Text
+from memagent.grounding.alignment import Alignment, Kind
+
+Status: TypeAlias = Literal["supported", "partly", "unsupported", "not_found"]
+
+
+class Located(Text, Protocol):
+    """A text whose offsets can be said as file, page and offset."""
+
+    def locate(self, offset: int) -> Any:
+        """The place, with `file` and `page` (None where there are no pages); as a string, for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """A passage of the document that supports an answer: `document[start_char_index:end_char_index] == cited_text`.
+
+    `alignment` is how the passage that was named was found: word for word, with typesetting levelled out, nearly so; or
+    "search": it is the sentence around the words of the answer. `score` is the per cent that agrees.
+    `turn` is the number of the turn that first noted it.
+    """
+
+    cited_text: str
+    start_char_index: int
+    end_char_index: int
+    file: str
+    page: int | None
+    place: str
+    turn: int
+    alignment: Kind | Literal["search"]
+    score: float = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the document supports an answer.
+
+    status       supported: each claim of the answer; partly: some of them; unsupported: none; not_found: the answer says
+                 that the document does not hold one
+    quotes       passages with something of the answer, in the order of the document: those that support it, if any do
+    unsupported  the claims that no passage holds
+    error        why it could not be verified as it should have been, or None
+    """
+
+    status: Status
+    quotes: tuple[Quote, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Verdict:
+        """The verdict that `to_json` wrote; what else there is, such as its cost, is left out."""
+        return cls(
+            status=values["status"],
+            quotes=tuple(Quote(**one) for one in values["quotes"]),
+            unsupported=tuple(values["unsupported"]),
+            error=values["error"],
+        )
+
+
+def judged(asserted: Sequence[str], missing: Sequence[str], quotes: list[Quote]) -> Verdict:
+    """The verdict on claims of which no passage holds those that are `missing`."""
+    status: Status = (
+        "partly" if 0 < len(missing) < len(asserted) else "unsupported" if missing or not quotes else "supported"
+    )
+    return Verdict(status=status, quotes=in_order(quotes), unsupported=tuple(missing))
+
+
+def quote(text: Located, place: Alignment, turn: int, *, searched: bool = False) -> Quote:
+    """The quote of an aligned passage."""
+    where = text.locate(place.start)
+    return Quote(
+        cited_text=text.read(place.start, place.end),
+        start_char_index=place.start,
+        end_char_index=place.end,
+        file=where.file,
+        page=where.page,
+        place=str(where),
+        turn=turn,
+        alignment="search" if searched else place.kind,
+        score=place.score,
+    )
+
+
+def in_order(quotes: list[Quote]) -> tuple[Quote, ...]:
+    """Quotes in the order of the document, without those that lie within another."""
+    kept: list[Quote] = []
+    for one in sorted(quotes, key=lambda found: (found.start_char_index, -found.end_char_index)):
+        if not kept or one.end_char_index > kept[-1].end_char_index:
+            kept.append(one)
+    return tuple(kept)
