@@ -25,7 +25,8 @@ from typing import TypeAlias
 
 from memagent.core.types import Span
 from memagent.documents import Document, load
-from memagent.grounding import align
+from memagent.grounding import Alignment, align
+from memagent.grounding.normal import normal
 
 COLUMNS = "quotes change n found elsewhere milliseconds slowest whole_found whole_elsewhere whole_milliseconds".split()
 _SLACK = 24  # characters at either end
@@ -211,10 +212,16 @@ def looked_for(quote: str, pieces: Sequence[tuple[int, int]], text: Document, sp
     if not places:
         return "none", seconds
     right = len(places) == len(pieces) and all(
-        abs(one.start - start) <= _SLACK and abs(one.end - end) <= _SLACK
-        for one, (start, end) in zip(places, pieces, strict=True)
+        same(text, one, start, end) for one, (start, end) in zip(places, pieces, strict=True)
     )
     return ("right" if right else "wrong"), seconds
+
+
+def same(text: Document, found: Alignment, start: int, end: int) -> bool:
+    """Whether a passage was found: there, or word for word at another place, as contracts repeat themselves."""
+    if abs(found.start - start) <= _SLACK and abs(found.end - end) <= _SLACK:
+        return True
+    return normal(text.read(start, end)).text in normal(text.read(found.start - _SLACK, found.end + _SLACK)).text
 
 
 if __name__ == "__main__":

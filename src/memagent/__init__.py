@@ -3,7 +3,7 @@
     import memagent
 
     reading = memagent.read("book.txt", "What is the code for amber-falcon?")
-    print(reading.answer, reading.evidence)
+    print(reading.answer, reading.quotes)
 
 After MemAgent (arXiv 2507.02259). Names are imported when they are first used, so that `import memagent` stays light.
 """
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memagent.api import aread, aread_many, aresume, read, read_many, resume, resume_many
+    from memagent.api import afollow_up, aread, aread_many, aresume, follow_up, read, read_many, resume, resume_many
     from memagent.core import Budgets, Completion, Engine, Profile, Sampling, Span, Tokenizer, Turn
     from memagent.documents import Document, from_text, load
     from memagent.errors import (
@@ -42,7 +42,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "memagent.api": ("aread", "aread_many", "aresume", "read", "read_many", "resume", "resume_many"),
+    "memagent.api": (
+        "afollow_up",
+        "aread",
+        "aread_many",
+        "aresume",
+        "follow_up",
+        "read",
+        "read_many",
+        "resume",
+        "resume_many",
+    ),
     "memagent.core": ("Budgets", "Completion", "Engine", "Profile", "Sampling", "Span", "Tokenizer", "Turn"),
     "memagent.documents": ("Document", "from_text", "load"),
     "memagent.errors": (
@@ -98,9 +108,11 @@ __all__ = [
     "TrainingError",
     "Turn",
     "__version__",
+    "afollow_up",
     "aread",
     "aread_many",
     "aresume",
+    "follow_up",
     "from_text",
     "load",
     "load_profile",

@@ -13,8 +13,8 @@ from memagent.errors import JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading
-from memagent.session import Progress, Session, Watcher
-from memagent.settings import ReadingOptions, Settings, make_settings
+from memagent.session import Progress, Session, Watcher, left_by
+from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
 
 Source = str | Path | Sequence[str | Path] | Document
 
@@ -113,6 +113,30 @@ def resume_many(id: str, document: Source | None = None, **options: Unpack[Resum
         return session.run([reading], options.get("watcher"))
 
 
+def follow_up(
+    reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[ResumeOptions]
+) -> Reading:
+    """Answers another question from the memory that a reading ended with: one call, and nothing is read again.
+
+    `reading` is one that is in the journal, or its id or the beginning of it. A memory was written for its own question and
+    may not hold what another one asks for; the answer then says so (`status` is "not_found"). `document` as for `resume`.
+    Raises JournalError if the reading has not ended or its document has changed, or the ModelError that ended the question.
+    """
+    with _followed(reading, document, options) as session:
+        results = session.run(session.start([question]), options.get("watcher"))
+    return _answered(_single(results))
+
+
+async def afollow_up(
+    reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[ResumeOptions]
+) -> Reading:
+    """As `follow_up`, without blocking the event loop."""
+    async with _without_blocking(lambda: _followed(reading, document, options)) as session:
+        readings = await asyncio.to_thread(session.start, [question])
+        results = await session.arun(readings, options.get("watcher"))
+    return _answered(_single(results))
+
+
 def document_paths(record: ReadingRecord) -> list[str]:
     """Where a reading's document was read from. Raises JournalError if it was not read from files."""
     found = record.document.get("paths")
@@ -160,6 +184,25 @@ def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator
             verified = options.get("verify", True)
             session = Session(document, opened, settings.reopened(opened), kept, paths=paths, verified=verified)
             yield session, session.resume(record.id)
+
+
+@contextmanager
+def _followed(reading: str | Reading, source: Source | None, options: ResumeOptions) -> Iterator[Session]:
+    """A session that answers from the memory of a reading."""
+    model, base_url = options.get("model"), options.get("base_url")
+    id = reading if isinstance(reading, str) else reading.id
+    if not id:
+        raise JournalError("this reading is in no journal: read with journal=… to ask more of it later")
+    with _journal(options.get("journal")) as kept:
+        record = kept.resumable(id)
+        settings = Settings.from_json(record.settings)
+        given = document_paths(record) if source is None else source
+        with (
+            _opened(given, document_encoding(record)) as (document, paths),
+            _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
+        ):
+            asked = from_memory(settings.reopened(opened), record.id, left_by(kept, record, document))
+            yield Session(document, opened, asked, kept, paths=paths, verified=options.get("verify", True))
 
 
 @contextmanager

@@ -104,13 +104,13 @@ class Reading:
 class Ledger:
     """Follows one reading turn by turn: counts, usage and the origin of memory lines. Memory use does not grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, provenance: Provenance | None = None) -> None:
         self.turns = 0
         self.outcomes: Counter[str] = Counter()
         self.usage = Usage()
         self.last_spans: tuple[Span, ...] = ()  # what the last turn showed
         self._shown: list[Span] = []
-        self._provenance = Provenance()
+        self._provenance = provenance or Provenance()
 
     def add(
         self,
@@ -139,6 +139,10 @@ class Ledger:
     def characters_read(self) -> int:
         """Characters of the document that some turn showed."""
         return sum(map(len, self._shown))
+
+    @property
+    def provenance(self) -> Provenance:
+        return self._provenance
 
     @property
     def origins(self) -> tuple[LineOrigin, ...]:

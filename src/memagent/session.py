@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 from memagent.choice import Choice, choose, with_reader
 from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State
 from memagent.core import reading as protocol
+from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
 from memagent.core.types import Usage
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
-from memagent.errors import ModelError, ModelReplyError
+from memagent.errors import JournalError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, verify
-from memagent.journal import Journal, TurnEntry
+from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
 from memagent.settings import AUTO, Settings, asked_together, make_plan
@@ -114,7 +115,10 @@ class Session:
     def start(self, questions: Sequence[str]) -> list[Progress]:
         """Plans a reading for every question and adds them to the journal, without calling the model."""
         plans = [self.plan(question) for question in questions]
-        return [Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan)) for plan in plans]
+        return [
+            Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan), ledger=first_ledger(self.journal, plan))
+            for plan in plans
+        ]
 
     def resume(self, id: str) -> Progress:
         """Resumes a reading from the journal. A finished reading is returned with its answer.
@@ -283,7 +287,8 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     The state is the last one stored, and what the splits and completions after it lead to. A reading that ended with an
     empty answer is asked for its answer again.
     """
-    reading, replayed = Progress(plan=plan, state=protocol.start(plan), id=id), list[TurnEntry]()
+    reading = Progress(plan=plan, state=protocol.start(plan), id=id, ledger=first_ledger(journal, plan))
+    replayed = list[TurnEntry]()
     snapshot: Mapping[str, Any] | None = None
     for entry in journal.turns(id):
         reading.ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
@@ -303,6 +308,28 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     if reading.state.answer == "":
         reading.state = plan.reader.reopen(plan, reading.state)
     return reading
+
+
+def first_ledger(journal: Journal | None, plan: Plan) -> Ledger:
+    """The ledger of a reading that begins: the lines of a memory that another reading left are traced through that one."""
+    if not isinstance(plan.reader, KeptReader) or journal is None:
+        return Ledger()
+    before = Ledger()
+    for entry in journal.turns(plan.reader.reading):
+        before.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
+    return Ledger(before.provenance)
+
+
+def left_by(journal: Journal, record: ReadingRecord, document: Document) -> str:
+    """The memory that a reading ended with. Raises JournalError if it has not ended, or the document has changed."""
+    if record.status != "answered":
+        raise JournalError(f"reading {record.id} is {record.status}, it has no last memory: memagent resume {record.id}")
+    if record.document["digest"] != document.digest:
+        raise JournalError(
+            f"the document has changed since reading {record.id}: its memory is of the text before. Read it again"
+        )
+    last = next(journal.turns(record.id, record.turns - 1), None)
+    return last.memory if last else ""
 
 
 def describe(document: Document) -> dict[str, Any]:

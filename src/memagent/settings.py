@@ -22,6 +22,7 @@ from memagent.core import (
     template_tokens,
     with_overrides,
 )
+from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherReader, list_of
 from memagent.core.reading import options
 from memagent.errors import ConfigError
@@ -136,6 +137,11 @@ def asked_together(settings: Settings, questions: Sequence[str], opened: OpenMod
     """
     asked = list_of(questions, settings.profile, settings.budgets, opened.engine.tokenizer)
     return replace(settings, together=tuple(question.strip() for question in questions)), asked
+
+
+def from_memory(settings: Settings, reading: str, memory: str) -> Settings:
+    """The settings of a follow-up question: it is answered from the memory that a reading ended with."""
+    return replace(settings, reader=KeptReader.name, reader_options={"reading": reading, "memory": memory}, together=())
 
 
 def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:

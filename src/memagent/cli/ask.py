@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,6 @@ from memagent.cli.options import (
     Chosen,
     Concurrency,
     NoVerify,
-    Paths,
     Price,
     Timeout,
     TrustUsage,
@@ -34,16 +34,19 @@ from memagent.cli.options import (
 from memagent.cli.progress import shown
 from memagent.cli.show import print_left_out, print_readings
 from memagent.documents import Document, load
+from memagent.errors import ConfigError
 from memagent.journal import Journal
 from memagent.result import Reading
-from memagent.session import Progress, Session
-from memagent.settings import Settings
+from memagent.session import Progress, Session, left_by
+from memagent.settings import Settings, from_memory, reader_options
 
 
 @reads
 def ask(
-    paths: Paths,
     chosen: Chosen,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH...]", help="Files, folders, globs, or - for standard input.")
+    ] = None,
     question: Annotated[
         list[str] | None, typer.Option("--question", "-q", help="The question. Repeat for several.")
     ] = None,
@@ -53,6 +56,12 @@ def ask(
     direct: Annotated[bool, typer.Option("--direct", help="The same as --reader direct.")] = False,
     together: Annotated[
         bool, typer.Option("--together", help="Answer all questions in one reading, with one memory for all of them.")
+    ] = False,
+    earlier: Annotated[
+        str | None, typer.Option("--from", metavar="ID", help="Answer from the memory of this earlier reading.")
+    ] = None,
+    reread: Annotated[
+        bool, typer.Option("--reread", help="With --from: search the document for what the memory does not hold.")
     ] = False,
     encoding: Annotated[str | None, typer.Option(help="Encoding of text files, if detection is wrong.")] = None,
     as_json: AsJson = False,
@@ -67,7 +76,27 @@ def ask(
 ) -> None:
     """Read documents with a small window and answer from the memory alone."""
     with boundary() as hints, ExitStack() as stack:
-        asked = all_questions(question, questions)
+        asked, paths = all_questions(question, questions), paths or []
+        if earlier is not None:
+            if direct or together or dry_run or no_journal or encoding or chosen.model != "embedded":
+                raise ConfigError("--from goes on from a reading, with its model and document: give only questions with it")
+            _follow_up(
+                stack,
+                earlier,
+                paths,
+                asked,
+                chosen,
+                hints,
+                reread=reread,
+                as_json=as_json,
+                no_verify=no_verify,
+                verbose=verbose,
+            )
+            return
+        if not paths:
+            raise ConfigError("no document given: name a file or folder, - for standard input, or --from with a reading")
+        if reread:
+            raise ConfigError("--reread goes with --from, whose memory may not hold the answer")
         document = _load(stack, paths, encoding, as_json)
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, **({"reader": "direct"} if direct else {}))
@@ -89,6 +118,55 @@ def ask(
             hint = Hint(paths=["PATH"] if "-" in paths else [], base_url=chosen.base_url)
             readings = _start(session, asked, hint, hints)
             _report(session, _run(session, readings, verbose), as_json, hint, verbose)
+
+
+def _follow_up(
+    stack: ExitStack,
+    given: str,
+    paths: list[str],
+    asked: list[str],
+    chosen: Chosen,
+    hints: list[str],
+    *,
+    reread: bool,
+    as_json: bool,
+    no_verify: bool,
+    verbose: bool,
+) -> None:
+    """Answers questions from the memory of an earlier reading; with `reread`, searches for what it does not hold."""
+    journal = stack.enter_context(Journal.open())
+    record = journal.resumable(given)
+    hint = Hint(paths=[absolute(path) for path in paths], base_url=chosen.base_url)
+    settings = Settings.from_json(record.settings)
+    document = _load(stack, paths or document_paths(record), document_encoding(record), as_json)
+    memory = left_by(journal, record, document)
+    again = replace(
+        chosen,
+        model=settings.model,
+        base_url=server_again(settings.base_url, chosen.base_url),
+        window=settings.window,
+        tokenizer=chosen.tokenizer or settings.tokenizer,
+    )
+    opened = again.opened(stack)
+    settings = settings.reopened(opened)
+    found_at = paths or document_paths(record)
+
+    def session(settings: Settings) -> Session:
+        located = {"paths": [absolute(path) for path in found_at], "encoding": document_encoding(record)}
+        return Session(document, opened, settings, journal, verified=not no_verify, **located)  # type: ignore[arg-type]
+
+    first = session(from_memory(settings, record.id, memory))
+    results = _run(first, _start(first, asked, hint, hints), verbose)
+    missing = [result.question for result in results if result.status == "not_found"]
+    if missing and reread:
+        note(f"the memory of {record.id} does not hold {len(missing)} of {len(asked)}: the document is searched for them")
+        options = reader_options(opened, "search", None)
+        searching = session(replace(settings, reader="search", reader_options=options, together=()))
+        found = {one.question: one for one in _run(searching, _start(searching, missing, hint, hints), verbose)}
+        results = [found.get(result.question, result) for result in results]
+    elif missing:
+        note(f"the memory of {record.id} does not hold it: with --reread, the document is searched")
+    _report(first, results, as_json, hint, verbose)
 
 
 def resume(

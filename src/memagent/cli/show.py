@@ -91,8 +91,9 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
     window = session.settings.window
     ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window else ""
     model = f"model {session.settings.model}" + (f" ({session.settings.identity})" if verbose else "")
+    read = f"{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)}" if tokens else "nothing read"
     err.print(
-        f"[dim]{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)} · {turns:,} turns"
+        f"[dim]{read} · {turns:,} turn{'s'[: turns != 1]}"
         f"{f' and {checks:,} to verify' if checks else ''} ·"
         f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(model)}[/]",
         soft_wrap=True,

@@ -23,6 +23,7 @@ from typing import Any
 from memagent.core.readers.append import AppendReader
 from memagent.core.readers.direct import DirectReader
 from memagent.core.readers.gated import GatedReader
+from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.readers.parallel import ParallelReader
 from memagent.core.readers.recall import RecallReader
@@ -34,6 +35,8 @@ from memagent.core.reading import Reader
 from memagent.errors import ConfigError
 
 READERS: dict[str, type[Reader]] = {}
+# Readers that go on from another reading: nobody chooses them by name.
+_CONTINUING: Mapping[str, type[Reader]] = {KeptReader.name: KeptReader}
 # What readers were called before.
 RENAMED = {"whole": "direct", "refine": "append"}
 
@@ -65,6 +68,8 @@ def make_reader(name: str = "memory", options: Mapping[str, Any] | None = None) 
     """The reader of that name. Raises ConfigError for an unknown name or option, naming those there are."""
     if name in RENAMED:
         raise ConfigError(f"the reader {name!r} is called {RENAMED[name]!r} now")
+    if name in _CONTINUING:
+        return _CONTINUING[name](**(options or {}))
     if name not in READERS:
         if name == "auto":
             raise ConfigError("the reader 'auto' chooses for one document and question: it cannot be evaluated or trained")
