@@ -14,7 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memagent.api import afollow_up, aread, aread_many, aresume, follow_up, read, read_many, resume, resume_many
+    from memagent.api import (
+        aextend,
+        afollow_up,
+        aread,
+        aread_many,
+        aresume,
+        extend,
+        follow_up,
+        read,
+        read_many,
+        resume,
+        resume_many,
+    )
     from memagent.core import Budgets, Completion, Engine, Profile, Sampling, Span, Tokenizer, Turn
     from memagent.documents import Document, from_text, load
     from memagent.errors import (
@@ -43,10 +55,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "memagent.api": (
+        "aextend",
         "afollow_up",
         "aread",
         "aread_many",
         "aresume",
+        "extend",
         "follow_up",
         "read",
         "read_many",
@@ -108,10 +122,12 @@ __all__ = [
     "TrainingError",
     "Turn",
     "__version__",
+    "aextend",
     "afollow_up",
     "aread",
     "aread_many",
     "aresume",
+    "extend",
     "follow_up",
     "from_text",
     "load",

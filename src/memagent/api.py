@@ -113,6 +113,25 @@ def resume_many(id: str, document: Source | None = None, **options: Unpack[Resum
         return session.run([reading], options.get("watcher"))
 
 
+def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
+    """Reads on in a document that has grown: the files of a reading, to which text was added at the end, and `more` paths.
+
+    Only what was added is read, from the memory before it; the result is that of one reading of the grown document, under
+    the same id. `more` may be a `Document` instead: the whole grown document. Raises JournalError if text before the end
+    has changed, or for a reader that chooses what it reads from the whole document; or the ModelError that ended it.
+    """
+    with _extended(reading, more, options) as (session, progress):
+        results = session.run([progress], options.get("watcher"))
+    return _answered(_single(results))
+
+
+async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
+    """As `extend`, without blocking the event loop."""
+    async with _without_blocking(lambda: _extended(reading, more, options)) as (session, progress):
+        results = await session.arun([progress], options.get("watcher"))
+    return _answered(_single(results))
+
+
 def follow_up(
     reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[ResumeOptions]
 ) -> Reading:
@@ -172,37 +191,54 @@ def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
 
 @contextmanager
 def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
-    model, base_url = options.get("model"), options.get("base_url")
-    with _journal(options.get("journal")) as kept:
-        record = kept.resumable(id)
-        settings = Settings.from_json(record.settings)
-        given = document_paths(record) if source is None else source
-        with (
-            _opened(given, document_encoding(record)) as (document, paths),
-            _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
-        ):
-            verified = options.get("verify", True)
-            session = Session(document, opened, settings.reopened(opened), kept, paths=paths, verified=verified)
-            yield session, session.resume(record.id)
+    with _again(id, source, options) as (session, record):
+        yield session, session.resume(record.id)
+
+
+@contextmanager
+def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
+    with _again(_id_of(reading), more if isinstance(more, Document) else None, options, more) as (session, record):
+        yield session, session.extend(record.id)
 
 
 @contextmanager
 def _followed(reading: str | Reading, source: Source | None, options: ResumeOptions) -> Iterator[Session]:
     """A session that answers from the memory of a reading."""
-    model, base_url = options.get("model"), options.get("base_url")
+    with _again(_id_of(reading), source, options) as (session, record):
+        assert session.journal is not None
+        session.settings = from_memory(session.settings, record.id, left_by(session.journal, record, session.document))
+        yield session
+
+
+def _id_of(reading: str | Reading) -> str:
+    """The id of a reading. Raises JournalError if it is in no journal."""
     id = reading if isinstance(reading, str) else reading.id
     if not id:
-        raise JournalError("this reading is in no journal: read with journal=… to ask more of it later")
+        raise JournalError("this reading is in no journal: read with journal=… to go on from it later")
+    return id
+
+
+@contextmanager
+def _again(
+    id: str, source: Source | None, options: ResumeOptions, more: Source = ()
+) -> Iterator[tuple[Session, ReadingRecord]]:
+    """A session with the settings of a reading in the journal, over its document, or `source` instead, and `more`."""
+    model, base_url = options.get("model"), options.get("base_url")
     with _journal(options.get("journal")) as kept:
         record = kept.resumable(id)
         settings = Settings.from_json(record.settings)
-        given = document_paths(record) if source is None else source
+        given = [*document_paths(record), *_paths(more)] if source is None else source
         with (
             _opened(given, document_encoding(record)) as (document, paths),
             _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
         ):
-            asked = from_memory(settings.reopened(opened), record.id, left_by(kept, record, document))
-            yield Session(document, opened, asked, kept, paths=paths, verified=options.get("verify", True))
+            verified = options.get("verify", True)
+            yield Session(document, opened, settings.reopened(opened), kept, paths=paths, verified=verified), record
+
+
+def _paths(source: Source) -> list[str | Path]:
+    assert not isinstance(source, Document)
+    return [source] if isinstance(source, str | Path) else list(source)
 
 
 @contextmanager
@@ -220,7 +256,7 @@ def _opened(source: Source, encoding: str | None) -> Iterator[tuple[Document, li
     if isinstance(source, Document):
         yield source, []
         return
-    paths = [source] if isinstance(source, str | Path) else source
+    paths = _paths(source)
     with load(paths, encoding=encoding) as document:
         yield document, [str(Path(path).absolute()) for path in paths]
 

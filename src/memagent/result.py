@@ -41,6 +41,7 @@ class Reading:
     it was not verified. `verification` is what that cost, and is not part of `usage`; `verification_error` says what went
     wrong with it.
 
+    `turns_resumed` counts those of the turns that the journal had already when the reading was resumed or extended.
     `share_read` is the share of the document that was shown to the model, from 0 to 1. `seconds` is how long the reading
     took; of sessions before it was resumed, what the engine took is counted.
     """
@@ -51,6 +52,7 @@ class Reading:
     id: str | None = None
     error: str | None = None
     turns: int = 0
+    turns_resumed: int = 0
     share_read: float = 0.0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)

@@ -19,6 +19,7 @@ from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import JournalError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, verify
+from memagent.growth import check_grown, turns_kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
@@ -30,7 +31,8 @@ class Progress:
     """The progress of one reading: its plan, state and cost, for watchers.
 
     `earlier` is what the engine took, in seconds, before the reading was resumed. `closed` says that the journal has its
-    answer already, and `verdicts` what it has of a verification, one for each question.
+    answer already, and `verdicts` what it has of a verification, one for each question. `resumed`: turns that the journal
+    had already.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class Progress:
     earlier: float = 0.0
     closed: bool = False
     verdicts: Sequence[Verified | None] = ()
+    resumed: int = 0
 
     @property
     def turns_left(self) -> int:
@@ -101,7 +104,8 @@ class Session:
         if self.settings.reader == AUTO:
             self._choose(question)
         plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
-        self._chunks = plan.chunks
+        if len(plan.chunks):  # a reader that reads nothing has none
+            self._chunks = plan.chunks
         return plan
 
     def together(self, questions: Sequence[str]) -> list[str]:
@@ -140,6 +144,31 @@ class Session:
         reading.verdicts = [Verified.from_json(one) for one in record.verdicts or ()]
         return reading
 
+    def extend(self, id: str) -> Progress:
+        """Reopens an answered reading whose document has grown: what was added is read with the memory from before it.
+
+        The result is that of one reading of the grown document. Raises JournalError if the settings are not those it was
+        begun with, if its text has changed before the end, or for a reader that cannot go on.
+        """
+        assert self.journal is not None
+        record = self.journal.resumable(id)
+        self.journal.check(
+            record.id, settings=self.settings.to_json(), document=record.document, plan_digest=record.plan_digest
+        )
+        check_grown(record, self.document)
+        before = int(str(record.document["characters"]))
+        if len(self.document) == before:
+            return self.resume(record.id)
+        plan = self.plan(record.question)
+        self.journal.extend(
+            record.id,
+            document=self._described(plan),
+            plan_digest=plan.digest(),
+            planned=plan.turns,
+            keep=turns_kept(self.journal.turns(record.id), plan.chunks, before),
+        )
+        return restore(self.journal, record.id, plan)
+
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
         """Runs readings to their end. A failed reading becomes a Reading with an `error`; the others continue.
 
@@ -170,10 +199,15 @@ class Session:
         return self.journal.start(
             question=plan.question,
             settings=self.settings.to_json(),
-            document={**describe(self.document), "tokens": plan.tokens, "paths": self.paths, "encoding": self.encoding},
+            document=self._described(plan),
             plan_digest=plan.digest(),
             planned=plan.turns,
         )
+
+    def _described(self, plan: Plan) -> dict[str, Any]:
+        """What the journal has of the document."""
+        own = {"tokens": plan.tokens, "paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
+        return {**describe(self.document), **own}
 
     def _observer(self, readings: Sequence[Progress], watcher: Watcher | None, began: float) -> Observer:
         lock = threading.Lock()
@@ -270,6 +304,7 @@ class Session:
             error=str(cause) if cause else None,
             cause=cause,
             turns=ledger.turns,
+            turns_resumed=reading.resumed,
             share_read=ledger.characters_read / max(1, len(self.document)),
             outcomes=dict(ledger.outcomes),
             usage=ledger.usage,
@@ -296,7 +331,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
             replayed.append(entry)
         else:
             snapshot, replayed = entry.state, []
-    reading.earlier = reading.ledger.usage.seconds
+    reading.earlier, reading.resumed = reading.ledger.usage.seconds, reading.ledger.turns
     if snapshot is not None:
         reading.state = plan.reader.load(snapshot)
     for entry in replayed:

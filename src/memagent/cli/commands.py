@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import ask, eval, profiles, readers, readings, report, tasks, train
+from memagent.cli import again, ask, eval, profiles, readers, readings, report, tasks, train
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -18,7 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("ask")(ask.ask)
-app.command("resume")(ask.resume)
+app.command("resume")(again.resume)
+app.command("extend")(again.extend)
 app.command("readers")(readers.readers)
 app.command("tasks")(tasks.tasks)
 app.command("synth")(tasks.synth)
@@ -48,4 +49,4 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Exit codes: 0 answered · 2 usage · 3 document · 4 model · 130 interrupted."""
+    """Exit codes: 0 answered · 1 not in the document · 2 usage · 3 document · 4 model · 130 interrupted."""

@@ -29,7 +29,6 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
-Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs, or - for standard input.")]
 BaseUrl = Annotated[
     str | None,
     typer.Option(help=f"Base URL of an OpenAI-compatible server. The default for served models is {_BASE_URL_VARIABLE}."),

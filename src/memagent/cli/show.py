@@ -86,6 +86,7 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
     usages = [usage for result in results for usage in (result.usage, result.verification)]
     prompt, written = sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)
     turns, seconds = sum(result.turns for result in results), max((result.seconds for result in results), default=0.0)
+    before = sum(result.turns_resumed for result in results)
     checks = sum(result.verification.calls for result in results)
     files = len(session.document.files)
     window = session.settings.window
@@ -94,6 +95,7 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
     read = f"{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)}" if tokens else "nothing read"
     err.print(
         f"[dim]{read} · {turns:,} turn{'s'[: turns != 1]}"
+        f"{f', {turns - before:,} of them new' if before else ''}"
         f"{f' and {checks:,} to verify' if checks else ''} ·"
         f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(model)}[/]",
         soft_wrap=True,

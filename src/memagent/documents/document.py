@@ -84,6 +84,11 @@ class Document:
         """SHA-256 of the joined text in UTF-8, in hexadecimal."""
         return self._spool.digest
 
+    @property
+    def checks(self) -> tuple[int, ...]:
+        """Checksums of its beginnings; see `Spool.checks`."""
+        return self._spool.checks
+
     def read(self, start: int, end: int) -> str:
         """Characters [start, end), with the rules of slicing: `text[start:end]`."""
         return self._spool.read(start, end)

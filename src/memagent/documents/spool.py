@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import zlib
 from array import array
 from threading import Lock
 
@@ -17,6 +18,8 @@ from memagent.errors import DocumentError
 
 BLOCK = 16_384
 """Characters between two entries of the index."""
+CHECKED = 4 * BLOCK
+"""Characters between two checksums."""
 
 
 class Spool:
@@ -28,6 +31,8 @@ class Spool:
         self._hash = hashlib.sha256()
         self._bytes_at = array("Q", [0])
         self._lines_at = array("Q", [0])
+        self._checks = array("I")
+        self._check = 0
         self._length = 0
         self._bytes = 0
         self._lines = 0
@@ -41,6 +46,12 @@ class Spool:
     def digest(self) -> str:
         """SHA-256 of the text in UTF-8, in hexadecimal."""
         return self._hash.hexdigest()
+
+    @property
+    def checks(self) -> tuple[int, ...]:
+        """CRC-32 of the first CHECKED characters, of the first 2 × CHECKED, and so on: the first that differs from another
+        text's says about where the two part."""
+        return tuple(self._checks)
 
     def append(self, text: str) -> None:
         """Adds text at the end. Raises UnicodeEncodeError on a lone surrogate, DocumentError when the disk is full."""
@@ -62,12 +73,15 @@ class Spool:
                 "Free some space there, or name another folder in the environment variable TMPDIR"
             ) from error
         self._hash.update(data)
+        self._check = zlib.crc32(data, self._check)
         self._length += len(piece)
         self._bytes += len(data)
         self._lines += piece.count("\n")
         if self._length % BLOCK == 0:
             self._bytes_at.append(self._bytes)
             self._lines_at.append(self._lines)
+        if self._length % CHECKED == 0:
+            self._checks.append(self._check)
 
     def read(self, start: int, end: int) -> str:
         """Characters [start, end), with the rules of slicing: `text[start:end]`."""

@@ -167,6 +167,25 @@ class Journal:
                 raise JournalError(f"reading {row['id']} is {row['status']}: only an answer can be verified")
             db.execute("UPDATE readings SET verdicts = ? WHERE key = ?", [text, row["key"]])
 
+    def extend(self, id: str, *, document: Mapping[str, JSON], plan_digest: str, planned: int | None, keep: int) -> None:
+        """Reopens an answered reading with the document as it is now and its first `keep` turns, held by this journal.
+
+        Answer, verdicts and the turns after those go, all in one transaction. Raises JournalError if it is not answered.
+        """
+        text = pack(dump(redact(document, "document"), "document"))
+        self._has_held = True
+        with self._write() as db:
+            row = self._row(id)
+            _check_protocol(row)
+            if row["status"] != "answered":
+                raise JournalError(f"reading {row['id']} is {row['status']}: only an answered reading can be extended")
+            db.execute("DELETE FROM turns WHERE reading = ? AND number >= ?", [row["key"], keep])
+            db.execute(
+                "UPDATE readings SET status = 'running', answer = NULL, seconds = NULL, verdicts = NULL, document = ?,"
+                " plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
+                [text, plan_digest, planned, self._me, time.time(), row["key"]],
+            )
+
     def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
         """Takes over a reading to resume it, and returns its record.
 

@@ -1,0 +1,202 @@
+"""Documents that grow: what is read on equals one reading of the whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import pytest
+from typer.testing import CliRunner
+
+import memagent
+from memagent.cli import app
+from memagent.growth import READERS
+from memagent.models.open import OpenModel
+from memagent.models.scripted import ScriptedModel
+from tests.cli.conftest import FACT, reader
+from tests.faults import FaultServer
+
+OPTIONS = {"question_tokens": 60, "chunk_tokens": 200, "memory_tokens": 80, "answer_tokens": 60}
+
+
+def script(turn) -> str:
+    """A model whose every reply depends on all that it is shown, so that equal results mean equal prompts."""
+    made = random.Random(turn.user)
+    words = " ".join(made.choice(("sea", "ship", "whale", "nothing new", "captain")) for _ in range(made.randint(1, 5)))
+    if turn.kind in ("update", "note") and made.random() < 0.3:
+        return "nothing new"
+    return f"{turn.kind} {made.randrange(10**6)} {words}"
+
+
+def model(reply=script) -> OpenModel:
+    return OpenModel(engine=ScriptedModel(reply))
+
+
+def text(rng: random.Random, sentences: int) -> str:
+    what, ends = ("the sea", "a ship", "whales"), (". ", ".\n", ".\n\n")
+    return "".join(f"Line {rng.randrange(1000)} tells of {rng.choice(what)}{rng.choice(ends)}" for _ in range(sentences))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
+        yield journal
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_reading_on_equals_one_reading_of_the_whole_at_any_split(journal, tmp_path, how) -> None:
+    rng = random.Random(how)
+    for number in range(40):
+        whole = text(rng, rng.randint(3, 60))
+        cut = rng.randint(1, len(whole) - 1)
+        if not whole[:cut].strip():
+            continue
+        path = tmp_path / f"{number}.txt"
+        path.write_text(whole[:cut], newline="")
+        first = memagent.read(path, "q?", model=model(), journal=journal, reader=how, **OPTIONS)
+        path.write_text(whole, newline="")
+        asked = model()
+        grown = memagent.extend(first, model=asked, journal=journal)
+        there = memagent.read(path, "q?", model=model(), reader=how, **OPTIONS)
+        same = ("answer", "memory", "provenance", "turns", "outcomes", "share_read", "status", "quotes")
+        assert [getattr(grown, name) for name in same] == [getattr(there, name) for name in same]
+        assert grown.id == first.id
+        new = [turn for turn in asked.engine.turns if turn.kind != "verify"]
+        assert len(new) == grown.turns - grown.turns_resumed
+
+
+def test_only_what_was_added_is_read(journal, tmp_path) -> None:
+    path = tmp_path / "log.txt"
+    rng = random.Random(1)
+    path.write_text(text(rng, 200))
+    first = memagent.read(path, "q?", model=model(), journal=journal, **OPTIONS)
+    with path.open("a") as file:
+        file.write(text(rng, 10))
+    asked = model()
+    grown = memagent.extend(first.id, model=asked, journal=journal)
+    shown = [turn.spans[0].start for turn in asked.engine.turns if turn.kind == "update"]
+    assert 1 <= len(shown) <= 4
+    assert first.turns - 2 == grown.turns_resumed
+    again = memagent.extend(first.id, model=model([]), journal=journal)  # nothing was added
+    assert (again.answer, again.turns) == (grown.answer, grown.turns)
+
+
+def test_more_files_are_read_on_and_without_blocking(journal, tmp_path) -> None:
+    rng = random.Random(2)
+    for name in ("monday", "tuesday", "wednesday"):
+        (tmp_path / f"{name}.txt").write_text(text(rng, 40))
+    paths = [tmp_path / f"{name}.txt" for name in ("monday", "tuesday", "wednesday")]
+    reading = memagent.read(paths[0], "q?", model=model(), journal=journal, **OPTIONS)
+    reading = memagent.extend(reading, paths[1], model=model(), journal=journal)
+    reading = asyncio.run(memagent.aextend(reading.id, [paths[2]], model=model(), journal=journal))
+    whole = memagent.read(paths, "q?", model=model(), **OPTIONS)
+    assert (reading.answer, reading.memory, reading.provenance) == (whole.answer, whole.memory, whole.provenance)
+    assert [one["name"] for one in reading.document["files"]] == [str(path) for path in paths]
+
+
+def test_a_reading_on_that_was_killed_is_resumed(journal, tmp_path) -> None:
+    class Killed(BaseException):
+        pass
+
+    path = tmp_path / "log.txt"
+    rng = random.Random(3)
+    path.write_text(text(rng, 60))
+    first = memagent.read(path, "q?", model=model(), journal=journal, **OPTIONS)
+    with path.open("a") as file:
+        file.write(text(rng, 60))
+    whole = memagent.read(path, "q?", model=model(), **OPTIONS)
+    calls = iter(range(100))
+
+    def dies(turn):
+        if next(calls) == 3:
+            raise Killed
+        return script(turn)
+
+    with pytest.raises(Killed):
+        memagent.extend(first, model=model(dies), journal=journal)
+    assert journal.show(first.id).status == "running"
+    resumed = memagent.resume(first.id, model=model(), journal=journal)
+    assert (resumed.answer, resumed.memory, resumed.turns) == (whole.answer, whole.memory, whole.turns)
+
+
+def test_a_reading_that_ended_early_ends_there_again(journal, tmp_path) -> None:
+    def enough(turn):
+        return "the answer is 7\nenough" if turn.id == "chunk-2" else script(turn)
+
+    path = tmp_path / "log.txt"
+    path.write_text(text(random.Random(4), 60))
+    options = {"reader": "gated", "reader_options": {"exit": True}, **OPTIONS}
+    first = memagent.read(path, "q?", model=model(enough), journal=journal, **options)
+    with path.open("a") as file:
+        file.write("And more. " * 50)
+    grown = memagent.extend(first, model=model(enough), journal=journal)
+    whole = memagent.read(path, "q?", model=model(enough), **options)
+    assert (grown.answer, grown.turns, grown.share_read) == (whole.answer, whole.turns, whole.share_read)
+    assert grown.turns == 3
+
+
+def test_text_that_changed_before_the_end_is_refused_with_the_place_and_nothing_is_lost(journal, tmp_path) -> None:
+    path = tmp_path / "log.txt"
+    before = "".join(f"Line {number} of the log.\n" for number in range(12_000))
+    path.write_text(before)
+    options = {**OPTIONS, "chunk_tokens": 50_000}
+    first = memagent.read(path, "q?", model=model(), journal=journal, **options)
+    changed = before[:150_000] + "X" + before[150_001:]
+    path.write_text(changed + "More.\n")
+    with pytest.raises(
+        memagent.JournalError, match=r"has changed between characters 131,072 and 196,608 \(.*log\.txt, line "
+    ):
+        memagent.extend(first, model=model([]), journal=journal)
+    path.write_text(before[:-2] + "X\nMore.\n")
+    with pytest.raises(memagent.JournalError, match=r"has changed between characters 262,144 and its end"):
+        memagent.extend(first, model=model([]), journal=journal)
+    path.write_text(before[:1000])
+    with pytest.raises(memagent.JournalError, match=r"has 1,000 characters, and had .* it did not grow"):
+        memagent.extend(first, model=model([]), journal=journal)
+    record = journal.show(first.id)
+    assert (record.status, record.answer, record.turns) == ("answered", first.answer, first.turns)
+    path.write_text(before + "More.\n")
+    assert memagent.extend(first, model=model(), journal=journal).error is None
+
+
+def test_readers_that_choose_from_the_whole_document_and_unfinished_readings_are_refused(journal, tmp_path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(text(random.Random(5), 30))
+    direct = memagent.read(path, "q?", model=model(), journal=journal, reader="direct", **{**OPTIONS, "chunk_tokens": 9000})
+    with pytest.raises(memagent.JournalError, match=r"used the reader 'direct', which chooses .* ask again"):
+        memagent.extend(direct, model=model([]), journal=journal)
+    with pytest.raises(memagent.ModelUnavailableError):
+        memagent.read(path, "q?", model=model(lambda _: memagent.ModelUnavailableError("x")), journal=journal, **OPTIONS)
+    with pytest.raises(memagent.JournalError, match="is failed: end it first with memagent resume"):
+        memagent.extend(journal.list(limit=1)[0].id, model=model([]), journal=journal)
+
+
+def test_the_command_reads_on(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
+
+    def run(*arguments: object):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    path, more = tmp_path / "log.txt", tmp_path / "more.txt"
+    path.write_text("Nothing of note.\n" * 100)
+    more.write_text(f"{FACT}\n")
+    with FaultServer(reader) as server:
+        options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+        first = run("ask", path, "-q", "the code?", "--json", *options)
+        assert json.loads(first.stdout)["answer"] == "not found"
+        id, turns = json.loads(first.stdout)["reading"], json.loads(first.stdout)["turns"]
+        same = run("extend", id)
+        assert same.exit_code == 0
+        assert "nothing was added" in same.stderr
+        grown = run("extend", id, more)
+        assert (grown.exit_code, grown.stdout.splitlines()[0]) == (0, "4821973")
+        assert f"{more}, line 1" in grown.stdout
+        assert f"{turns} turns, 2 of them new" in grown.stderr or f"{turns + 1} turns, 2 of them new" in grown.stderr
+        assert json.loads(run("readings", "list", "--json").stdout)[0]["reading"] == id
+        assert json.loads(run("resume", id, "--json").stdout)["answer"] == "4821973"
+        path.write_text("Something else.\n" * 120)
+        refused = run("extend", id)
+        assert refused.exit_code == 2
+        assert "has changed" in " ".join(refused.stderr.split())
+        assert json.loads(run("readings", "show", id, "--json").stdout)["answer"] == "4821973"
