@@ -126,6 +126,15 @@ def test_a_passage_is_found_in_a_long_text_though_a_word_is_wrong() -> None:
         assert found.kind == "fuzzy"
 
 
+def test_a_passage_of_frequent_words_is_found_in_a_long_text() -> None:
+    text = StringText(
+        "of the party to the other\n" * 3000 + "and of\nthe one party to it. " + "to it of the party and the one\n" * 3000
+    )
+    [place] = align("of the one party to it", text)
+    assert text.text[place.start : place.end] == "of\nthe one party to it"
+    assert align("the one of party to the it", text) == ()
+
+
 def test_hostile_quotes_take_bounded_time() -> None:
     text = StringText("a" * 300_000 + " " + "the " * 100_000)
     for quote in ("the " * 2000, "a" * 5000, "the ... " * 2000, "(" * 1000 + "[" * 1000, "\\" * 500, "\u202ethe\x00 end"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from rapidfuzz.fuzz import partial_ratio_alignment
@@ -145,12 +146,12 @@ def _snapped(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _regions(piece: str, text: Text, span: Span) -> Iterator[Sequence[Span]]:
     """The parts of a span in which a passage may stand: all of a short span; in a long one, what is around each of the
-    longest words of the passage, the rarest word first."""
+    longest words of the passage, the rarest word first; if all are frequent, where its words stand in a row."""
     if len(span) <= _WHOLE:
         yield [span]
         return
     reach = 2 * len(piece) + 200
-    for places in _places(_anchors(piece), text, span):
+    for places in _places(_anchors(piece), text, span) or [_in_a_row(piece, text, span)]:
         yield list(merged(Span(start=max(span.start, at - reach), end=min(span.end, at + reach)) for at in places))
 
 
@@ -179,3 +180,12 @@ def _places(words: Sequence[str], text: Text, span: Span) -> list[list[int]]:
             if found is not None and len(found) <= _MOST_PLACES and (not found or found[-1] < start + match.start()):
                 found.append(start + match.start())
     return sorted((found for found in places.values() if 0 < len(found) <= _MOST_PLACES), key=len)
+
+
+def _in_a_row(piece: str, text: Text, span: Span) -> list[int]:
+    """The first places where the words of a passage follow each other, whatever is between them but words."""
+    sought = re.compile(r"[\W_]+".join(map(re.escape, _WORD.findall(piece))), re.IGNORECASE)
+    blocks = range(span.start, span.end, _BLOCK)
+    shown = ((start, text.read(start, min(span.end, start + _BLOCK + 2 * len(piece)))) for start in blocks)
+    found = (start + match.start() for start, content in shown for match in sought.finditer(content))
+    return list(islice(found, _ANCHORS))
