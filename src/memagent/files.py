@@ -16,6 +16,8 @@ from memagent.errors import ConfigError, OutputError
 # What file systems without locks say; NFS (the last) wants the file open for writing, which a folder cannot be.
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EBADF)
 
+_BUSY = "another process is at the run in {folder}: wait for it, or give another folder"
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
@@ -49,9 +51,11 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Holds a run's folder for this process, as long as it lives. Raises ConfigError if another process holds it. Where the
-    system or the file system has no such locks, nothing is held."""
+def locked(
+    folder: Path, busy: str = "another process is at the run in {folder}: wait for it, or give another folder"
+) -> Iterator[None]:
+    """Holds a folder for this process, as long as it lives. Raises ConfigError, with the message `busy`, if another process
+    holds it. Where the system or the file system has no such locks, nothing is held."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -63,8 +67,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
-                message = f"another process is at the run in {folder}: wait for it, or give another folder"
-                raise ConfigError(message) from error
+                raise ConfigError(busy.format(folder=folder)) from error
         yield
     finally:
         os.close(opened)

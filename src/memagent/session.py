@@ -349,10 +349,15 @@ def first_ledger(journal: Journal | None, plan: Plan) -> Ledger:
     """The ledger of a reading that begins: the lines of a memory that another reading left are traced through that one."""
     if not isinstance(plan.reader, KeptReader) or journal is None:
         return Ledger()
-    before = Ledger()
-    for entry in journal.turns(plan.reader.reading):
-        before.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
-    return Ledger(before.provenance)
+    return Ledger(ledger_of(journal, plan.reader.reading).provenance)
+
+
+def ledger_of(journal: Journal, id: str) -> Ledger:
+    """The ledger of a reading in the journal, from its turns."""
+    ledger = Ledger()
+    for entry in journal.turns(id):
+        ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
+    return ledger
 
 
 def left_by(journal: Journal, record: ReadingRecord, document: Document) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import again, ask, eval, profiles, readers, readings, report, tasks, train
+from memagent.cli import again, ask, eval, profiles, readers, readings, report, tasks, train, watch
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
 app.add_typer(train.app, name="train")
 app.add_typer(readings.app, name="readings")
+app.add_typer(watch.app, name="watch")
 app.add_typer(profiles.app, name="profile")
 
 

@@ -77,6 +77,21 @@ def from_text(text: str, name: str = "text") -> Document:
     return Document(joiner.spool, joiner.files)
 
 
+def joined(parts: Iterable[tuple[SourceFile, str]]) -> Document:
+    """A document of texts that were read before, under the names of their files. The spans of a file say nothing here;
+    its pages are those within its text. Raises DocumentError if there is no text."""
+    joiner = _Joiner()
+    with ExitStack() as undo:
+        undo.callback(joiner.spool.close)
+        for file, text in parts:
+            pieces = [text[page.start : page.end] for page in file.pages] if file.pages else [text]
+            joiner.add(file.name, file.kind, file.encoding, file.bytes, pieces)
+        if not joiner.files:
+            raise DocumentError("there is nothing to read: no text was kept")
+        undo.pop_all()
+    return Document(joiner.spool, joiner.files)
+
+
 class _Joiner:
     """Appends one file's text after the other and keeps the record of where each lies."""
 

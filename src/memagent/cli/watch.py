@@ -1,0 +1,179 @@
+"""`memagent watch`: standing questions about files that grow."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from memagent import watching
+from memagent.cli.console import MODEL, boundary, err, note, out, plain, print_json, write
+from memagent.cli.options import (
+    AsJson,
+    BaseUrl,
+    Chosen,
+    Concurrency,
+    NoVerify,
+    Timeout,
+    absolute,
+    all_questions,
+    opened_model,
+    reads,
+    server_again,
+)
+from memagent.cli.progress import shown
+from memagent.cli.show import print_verdict
+from memagent.grounding.verdict import Verdict
+from memagent.journal import Journal
+from memagent.settings import Settings
+from memagent.watching import Standing, Update
+
+app = typer.Typer(help="Questions that are asked again as files are added.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a watch.")]
+
+
+@app.command("add")
+@reads
+def add(
+    name: Name,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs.")],
+    chosen: Chosen,
+    question: Annotated[list[str] | None, typer.Option("--question", "-q", help="A question. Repeat for several.")] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="A file with one question per line; # starts a comment line.")
+    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Encoding of text files, if detection is wrong.")] = None,
+) -> None:
+    """Add a watch. Nothing is read until `memagent watch run`."""
+    with boundary(), ExitStack() as stack:
+        asked = all_questions(question, questions)
+        settings = chosen.settings(chosen.opened(stack))
+        watching.add(name, [absolute(path) for path in paths], asked, settings, encoding)
+        note(f"read it with: memagent watch run {name}")
+
+
+@app.command("run")
+def run(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The name of a watch; all of them without.")] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Read everything afresh: what was edited or deleted is forgotten.")
+    ] = False,
+    base_url: BaseUrl = None,
+    concurrency: Concurrency = 8,
+    timeout: Timeout = 600.0,
+    as_json: AsJson = False,
+    no_verify: NoVerify = False,
+) -> None:
+    """Read what is new, and print the answers that changed."""
+    with boundary(), ExitStack() as stack:
+        journal = stack.enter_context(Journal.open())
+        failed, updates = False, list[Update]()
+        for one in [name] if name else watching.names():
+            with ExitStack() as own:
+                settings = Settings.from_json(watching.show(one).settings)
+                opened = opened_model(
+                    own,
+                    settings.model,
+                    None,
+                    base_url=server_again(settings.base_url, base_url),
+                    concurrency=concurrency,
+                    timeout=timeout,
+                    window=settings.window,
+                    tokenizer=settings.tokenizer,
+                )
+                progress = partial(shown, verbose=False)
+                update = watching.run(one, opened, journal, rebuild=rebuild, verify=not no_verify, shown=progress)
+            failed = failed or any(reading.error is not None for reading in update.readings)
+            updates.append(update)
+            if not as_json:
+                _print(update)
+        if as_json:
+            print_json([_json(update) for update in updates])
+        elif not updates:
+            note("there is no watch: memagent watch add NAME PATH... -q QUESTION")
+        sys.stdout.flush()
+        if failed:
+            raise typer.Exit(MODEL)
+
+
+@app.command("list")
+def list_watches(as_json: AsJson = False) -> None:
+    """List watches."""
+    with boundary():
+        watches = [watching.show(name) for name in watching.names()]
+        if as_json:
+            print_json([watch.to_json() for watch in watches])
+            return
+        table = Table(box=None, pad_edge=False)
+        for column in ("name", "runs", "questions", "paths"):
+            table.add_column(column)
+        for watch in watches:
+            table.add_row(watch.name, str(watch.runs), str(len(watch.questions)), plain(" ".join(watch.paths)))
+        out.print(table)
+
+
+@app.command("show")
+def show(name: Name, as_json: AsJson = False) -> None:
+    """Show the questions of a watch, with the last answers."""
+    with boundary():
+        watch = watching.show(name)
+        if as_json:
+            print_json(watch.to_json())
+            return
+        for one in watch.questions:
+            _print_standing(one)
+
+
+@app.command("remove")
+def remove(name: Name) -> None:
+    """Delete a watch and its copy of the text. Its readings stay in the journal."""
+    with boundary():
+        watching.remove(name)
+        err.print(f"removed {name}")
+
+
+def _print(update: Update) -> None:
+    watch, changes = update.watch, update.changes
+    files = [(changes.new, "new"), (changes.grown, "grown")]
+    told = ", ".join(f"{len(names):,} {what}" for names, what in files if names) or "nothing new"
+    failed = [reading for reading in update.readings if reading.error is not None]
+    write((watch.name, "bold"), f": {told}, {len(update.changed)} of {len(watch.questions)} answers changed")
+    for what, names in (("edited", watch.edited), ("deleted", watch.gone)):
+        for name in names:
+            write((f"  {what} since it was read: {name}; memagent watch run {watch.name} --rebuild reads afresh", "yellow"))
+    for old, new in update.changed:
+        if old.answer is not None:
+            write((f"  was: {old.answer}", "dim"))
+        _print_standing(new)
+    doubtful = [one for one in watch.questions if one.doubtful and one not in [new for _, new in update.changed]]
+    for one in doubtful:
+        _print_standing(one)
+    for reading in failed:
+        err.print(f"[bold red]memagent:[/] {plain(reading.question)}: {plain(reading.error or '')}", soft_wrap=True)
+
+
+def _print_standing(one: Standing) -> None:
+    write((one.question, "bold"))
+    write((one.answer, "bold green") if one.answer else "no answer yet")
+    if one.status is not None:
+        verdict = Verdict.from_json({**_verdict(one), "error": None})
+        print_verdict(verdict.status, verdict.quotes, verdict.unsupported)
+    for line in one.doubtful:
+        write((f"  from a file that was edited or deleted: {line}", "yellow"))
+    write()
+
+
+def _verdict(one: Standing) -> dict[str, Any]:
+    return {"status": one.status, "quotes": one.quotes, "unsupported": one.unsupported}
+
+
+def _json(update: Update) -> dict[str, Any]:
+    changes = {name: list(getattr(update.changes, name)) for name in ("new", "grown", "edited", "deleted")}
+    errors = {reading.question: reading.error for reading in update.readings if reading.error is not None}
+    changed = [{"question": new.question, "before": old.answer, "after": new.answer} for old, new in update.changed]
+    return {**update.watch.to_json(), "files": changes, "changed": changed, "errors": errors}

@@ -1,0 +1,310 @@
+"""Standing questions: a folder of files with questions, whose answers are brought up to date with what is new.
+
+A watch keeps a copy of the text it has read (`Snapshot`), which only grows, and one reading in the journal for each
+question, which is extended by what is new. So a run asks the model about what was added, whatever the folder holds, and
+equals one reading of all of it in the order in which it came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from memagent.core import LineOrigin, Span
+from memagent.documents import Document, load
+from memagent.documents.snapshot import Changes, Snapshot
+from memagent.errors import ConfigError, JournalError
+from memagent.files import atomic_file, locked
+from memagent.grounding.claims import units
+from memagent.growth import READERS
+from memagent.home import data_folder
+from memagent.journal import Journal
+from memagent.journal.redaction import redact
+from memagent.models.open import OpenModel
+from memagent.result import Reading
+from memagent.session import Progress, Session, Watcher, ledger_of
+from memagent.settings import Settings
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FILE = "watch.json"
+# What readings are handed to before they are run: it gives their watcher.
+Shown: TypeAlias = Callable[[Sequence[Progress]], AbstractContextManager[Watcher | None]]
+_BUSY = "the watch {name!r} is running already: wait for it to end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A question and what is known: its reading, and the last answer with its status and quotes (as in `Verdict`).
+
+    `doubtful` are lines of the memory that came from files which were edited or deleted since.
+    """
+
+    question: str
+    reading: str | None = None
+    answer: str | None = None
+    status: str | None = None
+    quotes: tuple[Mapping[str, Any], ...] = ()
+    unsupported: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """A watch as it is on disk. `parts`: how many parts of the copy its readings are about. `gone` and `edited` are files
+    whose text, as it was read, is no longer there."""
+
+    name: str
+    paths: tuple[str, ...]
+    encoding: str | None
+    settings: Mapping[str, Any]
+    questions: tuple[Standing, ...]
+    parts: int = 0
+    runs: int = 0
+    edited: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Watch:
+        """The watch that `to_json` wrote."""
+        plain = {name: tuple(values[name]) for name in ("paths", "edited", "gone")}
+        questions = tuple(
+            Standing(**{**one, **{name: tuple(one[name]) for name in ("quotes", "unsupported", "doubtful")}})
+            for one in values["questions"]
+        )
+        return cls(**{**values, **plain, "questions": questions})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a run came to: what became of the files, and each question before and after, with its reading (None: nothing was
+    new, so nothing was read)."""
+
+    watch: Watch
+    changes: Changes
+    before: tuple[Standing, ...]
+    readings: tuple[Reading, ...] = ()
+
+    @property
+    def changed(self) -> list[tuple[Standing, Standing]]:
+        """Questions whose answers are not what they were, before and after."""
+        return [(old, new) for old, new in zip(self.before, self.watch.questions, strict=True) if new.answer != old.answer]
+
+
+def folder_of(name: str) -> Path:
+    """Where a watch is kept. Raises ConfigError for a name that cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"a watch cannot be named {name!r}: use up to 64 letters, digits, '.', '_' and '-'")
+    return data_folder() / "watches" / name
+
+
+def add(
+    name: str, paths: Sequence[str], questions: Sequence[str], settings: Settings, encoding: str | None = None
+) -> Watch:
+    """Writes a new watch. Nothing is read yet. Raises ConfigError if there is one of that name, or no question, or for a
+    reader that cannot go on in a document that has grown."""
+    folder = folder_of(name)
+    if (folder / _FILE).exists():
+        raise ConfigError(f"there is a watch {name!r} already: remove it first, or choose another name")
+    if not questions or len(set(questions)) < len(questions):
+        raise ConfigError("a watch needs questions, each of them once")
+    if settings.reader not in READERS:
+        raise ConfigError(
+            f"the reader {settings.reader!r} chooses what it reads from the whole document: a watch needs one of"
+            f" {', '.join(READERS)}"
+        )
+    standing = tuple(Standing(question=question) for question in questions)
+    watch = Watch(
+        name=name,
+        paths=tuple(paths),
+        encoding=encoding,
+        settings=redact(settings.to_json(), "settings"),
+        questions=standing,
+    )
+    save(watch)
+    return watch
+
+
+def show(name: str) -> Watch:
+    """A watch. Raises ConfigError if there is none of that name, listing those there are, or if its file is damaged."""
+    path = folder_of(name) / _FILE
+    if not path.is_file():
+        known = ", ".join(names()) or "none"
+        raise ConfigError(f"there is no watch {name!r}; there are: {known}")
+    try:
+        return Watch.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}): remove the watch {name!r} and add it again") from error
+
+
+def names() -> list[str]:
+    """The names of all watches."""
+    return sorted(path.parent.name for path in (data_folder() / "watches").glob(f"*/{_FILE}"))
+
+
+def remove(name: str) -> None:
+    """Deletes a watch and its copy of the text; its readings stay in the journal."""
+    show(name)
+    with locked(folder_of(name), _BUSY.format(name=name)):
+        shutil.rmtree(folder_of(name))
+
+
+def save(watch: Watch) -> None:
+    """Writes a watch, whole or not at all."""
+    with atomic_file(folder_of(watch.name) / _FILE) as file:
+        json.dump(watch.to_json(), file, ensure_ascii=False, indent=1)
+
+
+def run(
+    name: str,
+    opened: OpenModel,
+    journal: Journal,
+    *,
+    rebuild: bool = False,
+    verify: bool = True,
+    shown: Shown = lambda _: nullcontext(),
+) -> Update:
+    """Brings the answers of a watch up to date. `rebuild`: all is read afresh, and what was edited or deleted is forgotten.
+
+    A run that was interrupted goes on where it was. A reading that failed has its `error` set; its question keeps its last
+    answer and is tried again in the next run. `shown` is given the readings, and gives what watches them. Raises
+    ConfigError if another process is at the watch, DocumentError if there is nothing to read, or JournalError if the model
+    is not the one that it was added with.
+    """
+    show(name)
+    with locked(folder_of(name), _BUSY.format(name=name)):
+        watch, copy = show(name), Snapshot.open(folder_of(name) / "text")
+        runner = _Runner(watch, copy, opened, journal, verify, shown)
+        if rebuild:
+            shutil.rmtree(copy.folder, ignore_errors=True)
+            runner.forget()
+        elif (left := runner.finish()) and any(reading.error is not None for reading in left):
+            return Update(watch=runner.watch, changes=Changes(), before=watch.questions, readings=left)
+        with load(watch.paths, encoding=watch.encoding) as document:
+            changes = runner.copy.update(document)
+        readings = runner.read_on(changes)
+        return Update(watch=runner.watch, changes=changes, before=watch.questions, readings=readings)
+
+
+class _Runner:
+    """One run of a watch, with the watch as it stands on disk."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        copy: Snapshot,
+        opened: OpenModel,
+        journal: Journal,
+        verify: bool,
+        shown: Shown,
+    ) -> None:
+        self.watch, self.copy, self.opened, self.journal = watch, copy, opened, journal
+        self.verify, self.shown = verify, shown
+        self.settings = Settings.from_json(watch.settings).reopened(opened)
+
+    def forget(self) -> None:
+        """The watch as it was when it was added, apart from the answers that there were."""
+        self.copy = Snapshot(self.copy.folder)
+        fresh = tuple(replace(one, reading=None, doubtful=()) for one in self.watch.questions)
+        self._save(replace(self.watch, questions=fresh, parts=0, edited=(), gone=()))
+
+    def finish(self) -> tuple[Reading, ...]:
+        """Ends the readings that an earlier run left unfinished, on the text that they were about."""
+        if not any(self._status(one) not in (None, "answered") for one in self.watch.questions):
+            return ()
+        return self._read(self.watch.parts)
+
+    def read_on(self, changes: Changes) -> tuple[Reading, ...]:
+        """Reads what was added, and notes what was edited or deleted."""
+        edited = tuple(dict.fromkeys([*self.watch.edited, *changes.edited]))
+        self.watch = replace(self.watch, edited=edited, gone=changes.deleted, runs=self.watch.runs + 1)
+        readings: tuple[Reading, ...] = ()
+        if len(self.copy.parts) > self.watch.parts or any(one.reading is None for one in self.watch.questions):
+            readings = self._read(len(self.copy.parts))
+        self._save(replace(self.watch, questions=tuple(self._marked(one) for one in self.watch.questions)))
+        return readings
+
+    def _read(self, parts: int) -> tuple[Reading, ...]:
+        """Extends, resumes or begins the reading of each question, so that it is about so many parts."""
+        with self.copy.document(parts) as document:
+            session = Session(
+                document,
+                self.opened,
+                self.settings,
+                self.journal,
+                paths=[str(self.copy.folder)],
+                verified=self.verify,
+            )
+            progresses, standing = list[Progress](), list[Standing]()
+            for one in self.watch.questions:
+                status = self._status(one)
+                if one.reading is None or status is None:
+                    [progress] = session.start([one.question])
+                elif status == "answered":
+                    progress = session.extend(one.reading)
+                else:
+                    progress = session.resume(one.reading)
+                progresses.append(progress)
+                standing.append(replace(one, reading=progress.id))
+            self._save(replace(self.watch, questions=tuple(standing), parts=parts))  # before a turn is asked
+            with self.shown(progresses) as watcher:
+                results = session.run(progresses, watcher)
+            self._save(replace(self.watch, questions=tuple(map(_answered, standing, results))))
+            return tuple(results)
+
+    def _status(self, one: Standing) -> str | None:
+        """The status of a question's reading; None if there is none any more."""
+        if one.reading is None:
+            return None
+        try:
+            return self.journal.show(one.reading).status
+        except JournalError:
+            return None  # deleted: it is read afresh
+
+    def _marked(self, one: Standing) -> Standing:
+        """The question with the memory lines that came from files whose text is no longer there."""
+        lost = {*self.watch.edited, *self.watch.gone}
+        if not lost or one.reading is None:
+            return replace(one, doubtful=())
+        with self.copy.document(self.watch.parts) as document:
+            parts = [(part.name in lost, file.span) for part, file in zip(self.copy.parts, document.files, strict=False)]
+            origins = ledger_of(self.journal, one.reading).origins
+            return replace(one, doubtful=tuple(origin.line for origin in origins if _from_lost(origin, document, parts)))
+
+    def _save(self, watch: Watch) -> None:
+        save(watch)
+        self.watch = watch
+
+
+def _from_lost(origin: LineOrigin, document: Document, parts: Sequence[tuple[bool, Span]]) -> bool:
+    """Whether a line came from a part that is lost: of several that it was shown, the one with most of its words counts."""
+    words, shared = units(origin.line), {True: 0, False: 0}
+    for lost, part in parts:
+        for span in origin.spans:
+            start, end = max(span.start, part.start), min(span.end, part.end)
+            if start < end:
+                shared[lost] = max(shared[lost], len(words & units(document.read(start, end))))
+    return shared[True] > shared[False]
+
+
+def _answered(one: Standing, result: Reading) -> Standing:
+    """The question with a new answer; with the one it had if the reading failed."""
+    if result.error is not None:
+        return one
+    values = result.to_json()
+    return replace(
+        one,
+        answer=result.answer,
+        status=result.status,
+        quotes=tuple(values["quotes"]),
+        unsupported=result.unsupported,
+    )

@@ -1,0 +1,242 @@
+"""Standing questions: each run reads what is new, says what changed, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import memagent
+from memagent import watching
+from memagent.cli import app
+from memagent.errors import ConfigError, DocumentError
+from memagent.files import locked
+from memagent.models.open import OpenModel
+from memagent.models.scripted import ScriptedModel
+from memagent.settings import make_settings
+from tests.faults import FaultServer
+
+OPTIONS = {"question_tokens": 60, "chunk_tokens": 120, "memory_tokens": 80, "answer_tokens": 60}
+CAPTAIN, PORT = "Who is the captain?", "Which port?"
+
+
+def reply(prompt: str) -> str:
+    """Keeps the last sentence about captain or port that it saw, as its question asks."""
+
+    def between(tag: str) -> str:
+        return prompt.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0].strip()
+
+    asked, section, memory = between("question"), between("section"), between("memory")
+    what = "captain" if "captain" in asked else "port"
+    said = [sentence for sentence in section.replace("\n", " ").split(".") if f"The {what} is" in sentence]
+    if prompt.startswith("A question about"):
+        named = [one.strip() for one in said if between("answer") in one]
+        return named[-1] if named else "no support"
+    if "<section>" not in prompt:
+        return memory.rpartition(" ")[2] if "The" in memory else "not in the document"
+    return said[-1].strip() if said else memory
+
+
+def model(script=lambda turn: reply(turn.user)) -> OpenModel:
+    return OpenModel(engine=ScriptedModel(script))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def notes(tmp_path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "day-01.txt").write_text(
+        "We sailed. The captain is Ann. " + "".join(f"Hour {n} was calm. " for n in range(30))
+    )
+    return folder
+
+
+@pytest.fixture
+def journal(home):
+    with memagent.Journal.open() as journal:
+        yield journal
+
+
+def added(notes: Path, **options) -> watching.Watch:
+    settings = make_settings(model(), model="scripted", **{**OPTIONS, **options})
+    return watching.add("ship", [str(notes)], [CAPTAIN, PORT], settings)
+
+
+def answers(update: watching.Update) -> list[str | None]:
+    return [one.answer for one in update.watch.questions]
+
+
+def test_each_run_reads_what_is_new_and_says_which_answers_changed(notes, journal) -> None:
+    added(notes)
+    first = watching.run("ship", model(), journal)
+    assert answers(first) == ["Ann", "not in the document"]
+    assert [new.question for _, new in first.changed] == [CAPTAIN, PORT]
+    (notes / "day-02.txt").write_text("The port is Lima. ")
+    asked = model()
+    second = watching.run("ship", asked, journal)
+    assert answers(second) == ["Ann", "Lima"]
+    assert [(old.answer, new.answer) for old, new in second.changed] == [("not in the document", "Lima")]
+    assert second.changes.new == (str(notes / "day-02.txt"),)
+    [quote] = second.watch.questions[1].quotes
+    assert (quote["cited_text"], quote["file"]) == ("The port is Lima", str(notes / "day-02.txt"))
+    updates = [turn for turn in asked.engine.turns if turn.kind == "update"]
+    assert 2 <= len(updates) <= 4  # the last chunk again, and what is new, for two questions
+    third = watching.run("ship", model([]), journal)
+    assert (third.changed, third.readings, answers(third)) == ([], (), ["Ann", "Lima"])
+    assert watching.show("ship") == third.watch
+
+
+def test_the_order_in_which_files_come_is_the_order_of_the_text(notes, journal) -> None:
+    added(notes)
+    watching.run("ship", model(), journal)
+    (notes / "day-00.txt").write_text("The captain is Bob.")  # sorts before what was read
+    assert answers(watching.run("ship", model(), journal))[0] == "Bob"
+    with (notes / "day-01.txt").open("a") as file:
+        file.write("The captain is Cid.")
+    grown = watching.run("ship", model(), journal)
+    assert (answers(grown)[0], grown.changes.grown) == ("Cid", (str(notes / "day-01.txt"),))
+    assert "(from character " in grown.watch.questions[0].quotes[0]["file"]
+
+
+def test_edited_and_deleted_files_are_told_and_what_came_from_them_is_marked(notes, journal) -> None:
+    added(notes)
+    watching.run("ship", model(), journal)
+    (notes / "day-01.txt").write_text("We sailed. The captain is Eve. ")
+    (notes / "day-02.txt").write_text("The port is Lima. ")
+    update = watching.run("ship", model(), journal)
+    assert update.changes.edited == (str(notes / "day-01.txt"),)
+    assert answers(update) == ["Ann", "Lima"]
+    assert [one.doubtful for one in update.watch.questions] == [("The captain is Ann",), ()]
+    (notes / "day-02.txt").unlink()
+    again = watching.run("ship", model([]), journal)
+    assert (again.watch.edited, again.watch.gone) == ((str(notes / "day-01.txt"),), (str(notes / "day-02.txt"),))
+    assert [one.doubtful for one in again.watch.questions] == [("The captain is Ann",), ("The port is Lima",)]
+    rebuilt = watching.run("ship", model(), journal, rebuild=True)
+    assert answers(rebuilt) == ["Eve", "not in the document"]
+    assert (rebuilt.watch.edited, rebuilt.watch.gone) == ((), ())
+    assert [one.doubtful for one in rebuilt.watch.questions] == [(), ()]
+
+
+def test_a_run_whose_server_fails_keeps_the_answers_and_goes_on_in_the_next(notes, journal) -> None:
+    added(notes)
+    watching.run("ship", model(), journal)
+    (notes / "day-02.txt").write_text("The port is Lima. The captain is Bob. ")
+    failing = watching.run("ship", model(lambda _: memagent.ModelUnavailableError("gone")), journal)
+    assert [reading.error for reading in failing.readings] == ["gone", "gone"]
+    assert answers(failing) == ["Ann", "not in the document"]
+    (notes / "day-03.txt").write_text("The port is Oslo. ")
+    still = watching.run("ship", model(lambda _: memagent.ModelUnavailableError("gone")), journal)
+    assert answers(still) == ["Ann", "not in the document"]
+    assert answers(watching.run("ship", model(), journal)) == ["Bob", "Oslo"]
+
+
+def test_a_deleted_reading_is_read_afresh(notes, journal) -> None:
+    added(notes)
+    first = watching.run("ship", model(), journal)
+    journal.delete(first.watch.questions[0].reading)
+    (notes / "day-02.txt").write_text("The port is Lima. ")
+    assert answers(watching.run("ship", model(), journal)) == ["Ann", "Lima"]
+
+
+def test_bad_input_is_refused_and_nothing_is_lost(notes, journal, home) -> None:
+    with pytest.raises(ConfigError, match=r"there is no watch 'ship'; there are: none"):
+        watching.run("ship", model(), journal)
+    for name in ("", "../x", "a/b", ".hidden", "x" * 65):
+        with pytest.raises(ConfigError, match="a watch cannot be named"):
+            watching.show(name)
+    with pytest.raises(ConfigError, match="the reader 'search' chooses what it reads"):
+        added(notes, reader="search")
+    added(notes)
+    with pytest.raises(ConfigError, match="there is a watch 'ship' already"):
+        added(notes)
+    first = watching.run("ship", model(), journal)
+    with locked(watching.folder_of("ship")), pytest.raises(ConfigError, match="'ship' is running already"):
+        watching.run("ship", model(), journal)
+    notes.rename(notes.parent / "elsewhere")
+    with pytest.raises(DocumentError, match="notes"):
+        watching.run("ship", model(), journal)
+    assert [one.answer for one in watching.show("ship").questions] == answers(first)
+    (notes.parent / "elsewhere").rename(notes)
+    other = OpenModel(engine=ScriptedModel(lambda turn: "x", name="another"))
+    (notes / "day-02.txt").write_text("More.")
+    with pytest.raises(memagent.JournalError, match="identity"):
+        watching.run("ship", other, journal)
+    assert answers(watching.run("ship", model(), journal)) == answers(first)
+    (watching.folder_of("ship") / "watch.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"is damaged .* remove the watch 'ship' and add it again"):
+        watching.show("ship")
+
+
+def command(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def served(server: FaultServer) -> list[str]:
+    return ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "60", "--memory-tokens", "40"]
+
+
+def test_the_commands(notes, tmp_path) -> None:
+    with FaultServer(lambda messages: reply(messages[-1]["content"])) as server:
+        assert "there is no watch" in command("watch", "run").stderr
+        assert command("watch", "add", "ship", notes, "-q", CAPTAIN, "-q", PORT, *served(server)).exit_code == 0
+        ran = command("watch", "run")
+        assert ran.exit_code == 0, ran.output
+        assert "ship: 1 new, 2 of 2 answers changed" in ran.stdout
+        (notes / "day-02.txt").write_text("The port is Lima. ")
+        (notes / "day-01.txt").write_text("Nothing. ")
+        ran = command("watch", "run", "ship")
+        assert "ship: 1 new, 1 of 2 answers changed\n" in ran.stdout
+        assert (
+            "  was: not in the document\nWhich port?\nLima\n  supported by the document:\n  “The port is Lima”"
+            in ran.stdout
+        )
+        assert f"  edited since it was read: {notes / 'day-01.txt'}; memagent watch run ship --rebuild" in ran.stdout
+        assert "  from a file that was edited or deleted: The captain is Ann" in ran.stdout
+        [values] = json.loads(command("watch", "run", "--json").stdout)
+        assert (values["changed"], values["files"]["new"], values["errors"]) == ([], [], {})
+        assert [one["answer"] for one in values["questions"]] == ["Ann", "Lima"]
+        assert "Lima" in command("watch", "show", "ship").stdout
+        assert [one["name"] for one in json.loads(command("watch", "list", "--json").stdout)] == ["ship"]
+        assert "ship" in command("watch", "list").stdout
+        assert command("watch", "remove", "ship").exit_code == 0
+        refused = command("watch", "show", "ship")
+        assert (refused.exit_code, "there is no watch 'ship'" in refused.stderr) == (2, True)
+    assert not watching.folder_of("ship").exists()
+
+
+def test_a_run_that_was_killed_goes_on(notes, home) -> None:
+    with FaultServer(lambda messages: reply(messages[-1]["content"]), delay=0.05) as server:
+        assert command("watch", "add", "ship", notes, "-q", CAPTAIN, "-q", PORT, *served(server)).exit_code == 0
+        assert command("watch", "run").exit_code == 0
+        (notes / "day-02.txt").write_text(
+            "".join(f"Wave {n} was high. " for n in range(90)) + "The port is Lima. The captain is Bob. "
+        )
+        for waited in (2, 6):
+            asked = len(server.requests)
+            process = subprocess.Popen([sys.executable, "-m", "memagent", "watch", "run"], stderr=subprocess.PIPE)
+            deadline = time.monotonic() + 60
+            while len(server.requests) < asked + waited:
+                assert process.poll() is None, process.stderr.read()
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+        (notes / "day-03.txt").write_text("The port is Oslo. ")
+        [values] = json.loads(command("watch", "run", "--json").stdout)
+        assert [one["answer"] for one in values["questions"]] == ["Bob", "Oslo"]
+        prompts = [request["messages"][-1]["content"] for request in server.requests]
+        updates = [prompt for prompt in prompts if "<section>" in prompt and not prompt.startswith("A question about")]
+        assert len(updates) - len(set(updates)) <= 4  # what was in flight when it was killed, two questions twice
