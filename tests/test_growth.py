@@ -66,6 +66,23 @@ def test_reading_on_equals_one_reading_of_the_whole_at_any_split(journal, tmp_pa
         assert len(new) == grown.turns - grown.turns_resumed
 
 
+@pytest.mark.parametrize("how", READERS)
+def test_reading_on_again_and_again_equals_one_reading(journal, tmp_path, how) -> None:
+    rng, path = random.Random(f"again/{how}"), tmp_path / "log.txt"
+    path.write_text(text(rng, 20))
+    grown = memagent.read(path, "q?", model=model(), journal=journal, reader=how, **OPTIONS)
+    for _ in range(12):
+        with path.open("a") as file:
+            file.write(text(rng, rng.randint(1, 15)))
+        grown = memagent.extend(grown, model=model(), journal=journal)
+    there = memagent.read(path, "q?", model=model(), reader=how, **OPTIONS)
+    same = ("answer", "memory", "provenance", "turns", "outcomes", "share_read", "status", "quotes")
+    assert [getattr(grown, name) for name in same] == [getattr(there, name) for name in same]
+    assert grown.usage.prompt_tokens == there.usage.prompt_tokens
+    again = memagent.resume(grown.id, model=model([]), journal=journal)
+    assert [getattr(again, name) for name in same] == [getattr(there, name) for name in same]
+
+
 def test_only_what_was_added_is_read(journal, tmp_path) -> None:
     path = tmp_path / "log.txt"
     rng = random.Random(1)

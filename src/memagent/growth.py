@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from memagent.core import Chunks
+from memagent.core import Chunk, Chunks, Text, Tokenizer, chunk
 from memagent.documents import Document
 from memagent.documents.spool import CHECKED
 from memagent.errors import JournalError
 from memagent.journal import ReadingRecord, TurnEntry
+from memagent.result import Ledger
 
 # What these show of a chunk does not depend on what comes after it.
 READERS = ("memory", "gated", "recall", "append", "parallel")
@@ -54,20 +56,77 @@ def digest(document: Document, end: int) -> str:
     return made.hexdigest()
 
 
-def turns_kept(turns: Iterable[TurnEntry], chunks: Chunks, before: int) -> int:
-    """How many turns of a reading hold in the grown document, of which the first `before` characters are the old one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What the first turns of a reading came to, and the chunks of the text that they showed.
 
-    They end before the first turn that is none of the first pass, that showed the old last chunk where it goes on now, or
-    that ended the reading before the document.
+    `settled`: the state after the last of them is stored, so that the reading can go on from there; otherwise its turns have
+    to be replayed.
     """
-    last = next(chunk for chunk in chunks if chunk.end >= before)
-    stable = before if last.end == before else last.start
+
+    ledger: Ledger
+    chunks: Chunks
+    settled: bool = True
+
+    @property
+    def turns(self) -> int:
+        return self.ledger.turns
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        ends, tokens = [one.end for one in self.chunks], [one.tokens for one in self.chunks]
+        return {**self.ledger.to_json(), "ends": ends, "tokens": tokens}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any] | None) -> Base:
+        """The base that `to_json` wrote; None: that of a reading without turns."""
+        if values is None:
+            return cls(ledger=Ledger(), chunks=Chunks())
+        places = zip([0, *values["ends"]], values["ends"], values["tokens"], strict=False)
+        found = (Chunk(start=start, end=end, tokens=tokens) for start, end, tokens in places)
+        return cls(ledger=Ledger.from_json(values), chunks=Chunks(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A text from a character on."""
+
+    text: Text
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.text) - self.first
+
+    def read(self, start: int, end: int) -> str:
+        return self.text.read(self.first + start, self.first + end)
+
+
+def chunks_from(known: Chunks, text: Text, tokenizer: Tokenizer, limit: int) -> Chunks:
+    """The chunks of a text of which the first are known: only the rest is tokenized."""
+    start = known[-1].end if len(known) else 0
+    rest = chunk(_Rest(text, start), tokenizer, limit)
+    return Chunks([*known, *(replace(one, start=start + one.start, end=start + one.end) for one in rest)])
+
+
+def kept(turns: Iterable[TurnEntry], chunks: Chunks, before: int, base: Base) -> Base:
+    """What holds in the grown document, of which these are the `chunks` and the first `before` characters the old one.
+
+    It is the base, and those of the `turns` after it up to the first that is none of the first pass, that showed the old
+    last chunk where it goes on now, or that ended the reading before the document.
+    """
+    last = next(index for index, one in enumerate(chunks) if one.end >= before)
+    stable = chunks[: last + (chunks[last].end == before)]  # the chunks that are as they were
+    end = stable[-1].end if stable else 0
 
     def holds(entry: TurnEntry) -> bool:
         first_pass = entry.id.startswith(("chunk-", "round-1/chunk-"))
-        return first_pass and entry.outcome != "enough" and all(end <= stable for _, end in entry.spans)
+        return first_pass and entry.outcome != "enough" and all(stop <= end for _, stop in entry.spans)
 
-    return sum(1 for _ in takewhile(holds, turns))
+    settled = base.settled
+    for entry in takewhile(holds, turns):
+        base.ledger.take(entry)
+        settled = entry.state is not None
+    return replace(base, chunks=Chunks(stable), settled=settled)
 
 
 def _where(old: Mapping[str, Any], document: Document) -> str:

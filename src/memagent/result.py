@@ -14,6 +14,7 @@ from memagent.core.types import TurnKind, Usage
 from memagent.errors import ModelError
 from memagent.grounding.run import Verified
 from memagent.grounding.verdict import Located, Quote, Status
+from memagent.journal import TurnEntry
 
 # What a turn came to whose reply is no note.
 _NO_NOTE = frozenset({"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty"})
@@ -137,6 +138,27 @@ class Ledger:
             **{key: getattr(self.usage, key) + value for key, value in added.items()},
         )
 
+    def take(self, entry: TurnEntry) -> None:
+        """Takes in a turn from the journal."""
+        self.add(entry.number, entry.kind, entry.shown, entry.outcome, entry.memory, entry.completion)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values. Notes that wait to be merged are left out: it is for readings without them."""
+        origins = [[one.line, one.turn, [[span.start, span.end] for span in one.spans]] for one in self.origins]
+        shown = [[span.start, span.end] for span in self._shown]
+        kept = {"turns": self.turns, "outcomes": dict(self.outcomes), "usage": asdict(self.usage)}
+        return {**kept, "shown": shown, "origins": origins}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Ledger:
+        """The ledger that `to_json` wrote."""
+        ledger = cls(
+            Provenance(LineOrigin(line=line, turn=turn, spans=_spans(spans)) for line, turn, spans in values["origins"])
+        )
+        ledger.turns, ledger.outcomes = values["turns"], Counter(values["outcomes"])
+        ledger.usage, ledger._shown = Usage(**values["usage"]), list(_spans(values["shown"]))
+        return ledger
+
     @property
     def characters_read(self) -> int:
         """Characters of the document that some turn showed."""
@@ -149,6 +171,10 @@ class Ledger:
     @property
     def origins(self) -> tuple[LineOrigin, ...]:
         return self._provenance.origins
+
+
+def _spans(values: Iterable[Iterable[int]]) -> tuple[Span, ...]:
+    return tuple(Span(start=start, end=end) for start, end in values)
 
 
 def sources(origins: Iterable[LineOrigin], text: Located) -> tuple[Source, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from memagent.choice import Choice, choose, with_reader
-from memagent.core import Chunks, Completion, LineOrigin, Plan, Span, State
+from memagent.core import Chunks, Completion, LineOrigin, Plan, State
 from memagent.core import reading as protocol
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
@@ -19,7 +19,7 @@ from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import JournalError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, verify
-from memagent.growth import check_grown, turns_kept
+from memagent.growth import Base, check_grown, chunks_from, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
@@ -159,13 +159,19 @@ class Session:
         before = int(str(record.document["characters"]))
         if len(self.document) == before:
             return self.resume(record.id)
+        base = Base.from_json(self.journal.base(record.id))
+        if self._chunks is None and self.settings.reader != "recall":  # which cuts smaller chunks
+            tokenizer, limit = self.opened.engine.tokenizer, self.settings.budgets.chunk
+            self._chunks = chunks_from(base.chunks, self.document, tokenizer, limit)
         plan = self.plan(record.question)
+        base = kept(self.journal.turns(record.id, base.turns), plan.chunks, before, base)
         self.journal.extend(
             record.id,
             document=self._described(plan),
             plan_digest=plan.digest(),
             planned=plan.turns,
-            keep=turns_kept(self.journal.turns(record.id), plan.chunks, before),
+            keep=base.turns,
+            base=base.to_json() if base.settled else None,
         )
         return restore(self.journal, record.id, plan)
 
@@ -322,11 +328,14 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     The state is the last one stored, and what the splits and completions after it lead to. A reading that ended with an
     empty answer is asked for its answer again.
     """
-    reading = Progress(plan=plan, state=protocol.start(plan), id=id, ledger=first_ledger(journal, plan))
+    base = Base.from_json(journal.base(id))
+    ledger = base.ledger if base.turns else first_ledger(journal, plan)
+    reading = Progress(plan=plan, state=protocol.start(plan), id=id, ledger=ledger)
     replayed = list[TurnEntry]()
     snapshot: Mapping[str, Any] | None = None
-    for entry in journal.turns(id):
-        reading.ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
+    for entry in journal.turns(id, max(0, base.turns - 1)):  # of the last turn of the base, the state is needed
+        if entry.number >= base.turns:
+            reading.ledger.take(entry)
         if entry.state is None:
             replayed.append(entry)
         else:
@@ -356,7 +365,7 @@ def ledger_of(journal: Journal, id: str) -> Ledger:
     """The ledger of a reading in the journal, from its turns."""
     ledger = Ledger()
     for entry in journal.turns(id):
-        ledger.add(entry.number, entry.kind, spans_of(entry), entry.outcome, entry.memory, entry.completion)
+        ledger.take(entry)
     return ledger
 
 
@@ -400,11 +409,6 @@ def turn_entry(record: TurnRecord) -> TurnEntry:
         state=record.state.to_json() if record.snapshot else None,
         splits=record.splits,
     )
-
-
-def spans_of(entry: TurnEntry) -> tuple[Span, ...]:
-    """The characters of the document that a stored turn showed."""
-    return tuple(Span(start=start, end=end) for start, end in entry.spans)
 
 
 def _completion(values: Mapping[str, Any]) -> Completion:

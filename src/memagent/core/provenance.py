@@ -32,10 +32,11 @@ class LineOrigin:
 
 
 class Provenance:
-    """Follows the memory turn by turn. Holds the lines of the present memory and of notes that wait to be merged."""
+    """Follows the memory turn by turn, from lines that are known (`origins`). Holds the lines of the present memory and of
+    notes that wait to be merged."""
 
-    def __init__(self) -> None:
-        self._origins: dict[str, LineOrigin] = {}
+    def __init__(self, origins: Iterable[LineOrigin] = ()) -> None:
+        self._origins = {origin.line: origin for origin in origins}
         self._noted: dict[str, LineOrigin] = {}
         self._places: list[tuple[int, LineOrigin]] = []  # the noted lines by where their text starts, sorted
 

@@ -26,7 +26,7 @@ from memagent.evaluation.records import Record, RecordedTurn
 from memagent.journal.redaction import strip_urls
 from memagent.models.open import OpenModel
 from memagent.scoring import scores
-from memagent.session import Progress, restore, spans_of, turn_entry
+from memagent.session import Progress, restore, turn_entry
 from memagent.settings import Settings, make_plan
 from memagent.tasks.files import Entry, SampleFile
 from memagent.tasks.lazy_text import LazyText
@@ -279,7 +279,7 @@ class _Run:
                 number=entry.number,
                 id=entry.id,
                 kind=entry.kind,
-                spans=spans_of(entry),
+                spans=entry.shown,
                 outcome=entry.outcome,
                 memory=None if entry.memory == memory else entry.memory,
                 reply=None if reply == became else reply,

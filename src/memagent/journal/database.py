@@ -77,8 +77,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # Turns that were split are named, because replaying completions does not lead to them.
     ("ALTER TABLE turns ADD COLUMN splits TEXT NOT NULL DEFAULT '[]'",),
-    # What verification came to, one object for each question.
-    ("ALTER TABLE readings ADD COLUMN verdicts TEXT",),
+    # What verification came to, one object for each question; and what the turns before an extension came to.
+    ("ALTER TABLE readings ADD COLUMN verdicts TEXT", "ALTER TABLE readings ADD COLUMN base TEXT"),
 )
 
 # fullfsync is needed only on macOS, where a plain fsync does not reach the disk.

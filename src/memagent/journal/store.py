@@ -167,11 +167,22 @@ class Journal:
                 raise JournalError(f"reading {row['id']} is {row['status']}: only an answer can be verified")
             db.execute("UPDATE readings SET verdicts = ? WHERE key = ?", [text, row["key"]])
 
-    def extend(self, id: str, *, document: Mapping[str, JSON], plan_digest: str, planned: int | None, keep: int) -> None:
+    def extend(
+        self,
+        id: str,
+        *,
+        document: Mapping[str, JSON],
+        plan_digest: str,
+        planned: int | None,
+        keep: int,
+        base: Mapping[str, JSON] | None = None,
+    ) -> None:
         """Reopens an answered reading with the document as it is now and its first `keep` turns, held by this journal.
 
-        Answer, verdicts and the turns after those go, all in one transaction. Raises JournalError if it is not answered.
+        Answer, verdicts and the turns after those go, all in one transaction. `base` is what the kept turns came to, which
+        saves going through them again. Raises JournalError if the reading is not answered.
         """
+        summary = None if base is None else pack(dump(base, "what the kept turns came to"))
         text = pack(dump(redact(document, "document"), "document"))
         self._has_held = True
         with self._write() as db:
@@ -182,8 +193,8 @@ class Journal:
             db.execute("DELETE FROM turns WHERE reading = ? AND number >= ?", [row["key"], keep])
             db.execute(
                 "UPDATE readings SET status = 'running', answer = NULL, seconds = NULL, verdicts = NULL, document = ?,"
-                " plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
-                [text, plan_digest, planned, self._me, time.time(), row["key"]],
+                " base = ?, plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
+                [text, summary, plan_digest, planned, self._me, time.time(), row["key"]],
             )
 
     def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
@@ -238,6 +249,12 @@ class Journal:
             row = self._row(id)
             _check_protocol(row)
             return self._record(row)
+
+    def base(self, id: str) -> dict[str, Any] | None:
+        """What the turns that an extension kept came to, as it was given to `extend`; None for other readings."""
+        with self._use():
+            row = self._row(id)
+            return None if row["base"] is None else cast(dict[str, Any], json.loads(unpack(row["base"])))
 
     def check(self, id: str, *, settings: Mapping[str, JSON], document: Mapping[str, JSON], plan_digest: str) -> None:
         """Checks that a reading can be resumed with these settings and this document.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from memagent.core.types import Span
 from memagent.errors import JournalError
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
@@ -34,6 +35,11 @@ class TurnEntry:
     completion: Mapping[str, JSON]
     state: Mapping[str, JSON] | None = None
     splits: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> tuple[Span, ...]:
+        """The characters of the document that it showed, as spans."""
+        return tuple(Span(start=start, end=end) for start, end in self.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
