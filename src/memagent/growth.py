@@ -60,7 +60,7 @@ def digest(document: Document, end: int) -> str:
 class Base:
     """What the first turns of a reading came to, and the chunks of the text that they showed.
 
-    `settled`: the state after the last of them is stored, so that the reading can go on from there; otherwise its turns have
+    `settled`: the state after the last of them is stored, so that the reading can go on from there; or its turns have
     to be replayed.
     """
 

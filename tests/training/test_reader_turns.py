@@ -106,16 +106,18 @@ def test_a_merge_leaves_out_the_notes_that_say_nothing(task, options):
         drawn = sample(task, options, seed)
         right = parallel_turns(PROFILE, WordTokenizer(), drawn, 100)
         turns = parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(seed), (24, 24)))
-        # what a chunk says, and what is written in the end, stay as they are; every round that found something is merged
+        # what chunks and answer say, and what merges come to, stays as it is
         assert [turn for turn in turns if turn not in merges(turns)] == [
             turn for turn in right if turn not in merges(right)
         ]
         replies = [turn.reply for turn in merges(turns)]
-        assert replies
         assert all(turn.reply in replies for turn in merges(right))
         for turn in merges(turns):
-            assert ": not yet" in turn.prompt.split("\nNotes: ")[1]
-            assert "not yet" not in "".join(text for text, _ in turn.reply)
+            notes, reply = turn.prompt.split("\nNotes: ")[1], "".join(text for text, _ in turn.reply)
+            memory = turn.prompt.split("\nNotes: ")[0].split("\nMemory: ")[1]
+            assert ": not yet" in notes
+            said = re.search(r": (?!not yet)", notes.removesuffix("\nNew memory:")) or memory != "nothing yet"
+            assert ("not yet" not in reply) == bool(said)
 
 
 def test_a_note_among_mistakes_keeps_its_values_and_the_order_of_the_document():
@@ -123,8 +125,8 @@ def test_a_note_among_mistakes_keeps_its_values_and_the_order_of_the_document():
     [right] = merges(parallel_turns(PROFILE, WordTokenizer(), drawn, 100))
     values = re.findall(r"\d{5,}", right.prompt.split("\nNotes: ")[1])
     for seed in range(8):
-        [turn] = merges(parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(seed), (0, 40))))
-        assert re.findall(r"\d{5,}", turn.prompt.split("\nNotes: ")[1]) == values
+        first, *_ = merges(parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(seed), (0, 40))))
+        assert re.findall(r"\d{5,}", first.prompt.split("\nNotes: ")[1]) == values
 
 
 def test_no_mistakes_are_added_where_their_number_is_zero():

@@ -230,9 +230,10 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[0].before is None
     assert isinstance(planned[0].config, SftConfig)
     assert planned[0].config.model is not None
-    assert [one.stage.kind for one in planned[-4:]] == ["sft", "sft", "sft", "rl"]
-    assert isinstance(planned[-1].config, RlConfig)
-    assert {part.reader for part in planned[-1].config.task} == {"memory", "gated", "parallel"}
+    assert [one.stage.kind for one in planned[-5:]] == ["sft", "sft", "sft", "rl", "sft"]
+    rewarded = planned[-2].config
+    assert isinstance(rewarded, RlConfig)
+    assert {part.reader for part in rewarded.task} == {"memory", "gated", "parallel"}
 
 
 def test_the_recipe_in_the_guide_is_valid(tmp_path: Path) -> None:
@@ -275,6 +276,17 @@ def test_a_stage_can_start_from_a_mean_of_earlier_ones(whole: Path, recipe_file:
     shutil.rmtree(out / "first")
     with pytest.raises(ConfigError, match="'rewards' blends 'first', which is not finished"):
         check_begun(plan(path, out), plan(path, out)[3:])
+
+
+def test_a_stage_can_be_like_an_earlier_one(recipe_file: Path, tmp_path: Path) -> None:
+    path = changed(tmp_path, recipe_file, 'name = "tasks"\nkind = "sft"', 'name = "tasks"\nkind = "sft"\nlike = "more"')
+    path = changed(tmp_path, path, "[1.0, 0.5]], 0]", "[1.0, 0.5]], 1]")
+    tasks = plan(path, tmp_path)[2].config
+    assert isinstance(tasks, SftConfig)
+    assert (tasks.seed, tasks.schedule.steps) == (5, 4)
+    assert [(part.name, part.stated) for part in tasks.mixture] == [("dense", 0.9)]
+    with pytest.raises(ConfigError, match="stage 'more' is like 'tasks', which is no stage of its kind before it"):
+        load_recipe(changed(tmp_path, recipe_file, "resume = true", 'resume = true\nlike = "tasks"'))
 
 
 @pytest.mark.parametrize(

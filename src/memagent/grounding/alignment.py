@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeAlias
 
+from rapidfuzz.distance import Indel
 from rapidfuzz.fuzz import partial_ratio_alignment
 
 from memagent.core.spans import merged
@@ -22,6 +23,7 @@ from memagent.grounding.normal import Normal, normal, wide
 THRESHOLD = 88.0  # per cent of the characters of an inexact passage that agree with the source
 _SHORTEST = 12  # levelled characters of a passage that is compared inexactly; shorter ones must agree
 _WHOLE = 20_000  # characters of a text that is compared as a whole; in longer ones, it is rare words that are looked for
+_SLACK, _RUN = 32, 4  # characters around a match that may belong to it, and of a run that shows where it ends
 _LONGEST, _MOST_PIECES = 10_000, 20  # characters of a quote, and its pieces
 _BLOCK = 1 << 20
 _MOST_PLACES = 1000  # of one word
@@ -108,11 +110,25 @@ def _nearly(sought: str, source: Normal, threshold: float) -> Alignment | None:
     match = partial_ratio_alignment(sought, source.text, score_cutoff=threshold)
     if match is None or len(source.text) < len(sought):
         return None
-    start, end = _snapped(source.text, match.dest_start, match.dest_end)
+    start, end = _snapped(source.text, *_ends(sought, source.text, match.dest_start, match.dest_end))
     if _NUMBER.findall(sought) != _NUMBER.findall(source.text[start:end]):
         return None
     begin, stop = source.source(start, end)
     return Alignment(start=begin, end=stop, kind="fuzzy", score=round(match.score, 1))
+
+
+def _ends(sought: str, text: str, start: int, end: int) -> tuple[int, int]:
+    """Where a passage begins and ends in the text. A match has the length of the passage, which a word that was left out or
+    put in makes too long or too short at one end: what counts are the first and the last run of characters that agree."""
+    low, high = max(0, start - _SLACK), min(len(text), end + _SLACK)
+    equal = [
+        one for one in Indel.opcodes(sought, text[low:high]) if one.tag == "equal" and one.src_end - one.src_start >= _RUN
+    ]
+    if not equal:
+        return start, end
+    first, last = equal[0], equal[-1]
+    begin = low + first.dest_start - first.src_start
+    return max(low, begin), min(high, low + last.dest_end + len(sought) - last.src_end)
 
 
 def _whole_words(sought: str, text: str) -> int:

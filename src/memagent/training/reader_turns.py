@@ -111,15 +111,16 @@ def parallel_turns(
     at = Exercise(question=sample.question, notes=first_notes(sample), first=True)
     for _ in range(ROUNDS):
         turns += [note_turn(profile, at, text, facts) for text, facts in parts]
-        written = [note for _, facts in parts if (note := new(at, facts)).lines]
-        if not written:
-            break
-        memory, notes = found(at.notes), merge(at, [facts for _, facts in parts])
+        memory, written = found(at.notes), [note for _, facts in parts if (note := new(at, facts)).lines]
+        ends, notes = not written, merge(at, [facts for _, facts in parts])
         if mistakes:
             written = mistakes(at.notes, written)
-        if memory.lines or len(written) > 1:
-            prompt = _prompt(profile, "merge", sample.question, memory, notes=SEPARATOR.join(note.text for note in written))
-            turns.append(RightTurn("find", prompt, found(notes).pieces))
+        if written and (memory.lines or len(written) > 1):
+            turns.append(_merge_turn(profile, sample.question, memory, written, found(notes)))
+        if mistakes and at.first and (empty := mistakes(at.notes, [])):  # a group of notes on its way to the memory
+            turns.append(_merge_turn(profile, sample.question, _EMPTY, empty, unknown(at.notes)))
+        if ends:
+            break
         at = Exercise(question=sample.question, notes=notes, first=False)
     return [*turns, _answer(sample, at.notes, _prompt(profile, "answer", sample.question, found(at.notes)))]
 
@@ -168,6 +169,11 @@ TURNS: Mapping[str, Callable[[Profile, Tokenizer, Sample, int], list[RightTurn]]
 def found(notes: Notes) -> Found:
     """The lines of a memory that have a value."""
     return Found([(key, values) for key, values in notes.lines if values])
+
+
+def unknown(notes: Notes) -> Found:
+    """A line without a value for each key."""
+    return Found([(key, ()) for key, _ in notes.lines])
 
 
 def new(before: Exercise, facts: Sequence[Fact]) -> Found:
@@ -252,6 +258,11 @@ def _prompt(profile: Profile, template: Template, question: str, memory: Lines, 
         memory_tokens=_MEMORY_TOKENS,
         exit="",
     )
+
+
+def _merge_turn(profile: Profile, question: str, memory: Found, notes: Sequence[Found], merged: Found) -> RightTurn:
+    prompt = _prompt(profile, "merge", question, memory, notes=SEPARATOR.join(note.text for note in notes))
+    return RightTurn("find", prompt, merged.pieces)
 
 
 def _nothing(profile: Profile) -> list[Piece]:

@@ -11,7 +11,8 @@ A weight may be a table, `{memory = 0.5, gated = 0.7}`: the part is then there o
 The configuration of a stage is what its kind shares, with every part that has a weight in this stage, and with its own
 fields over them; `reading.vt.quiet = 0.3` in a stage changes that part there. `stop_after` ends a stage before its schedule
 does. A stage with `resume = true` continues the run of the stage before it, optimizer and step included. `blend` names
-earlier stages and their shares in the weights that a stage starts from; the rest is the stage before it.
+earlier stages and their shares in the weights that a stage starts from; the rest is the stage before it. `like` names an
+earlier stage whose own fields this one has as well, under its own.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Stage(Part):
     resume: bool = False
     stop_after: Positive | None = None
     blend: dict[str, Share] = Field(default={})
+    like: str | None = None
 
     @property
     def own(self) -> Table:
@@ -76,6 +78,8 @@ class Recipe(Part):
             if stage.resume and (place == 0 or self.stage[place - 1].kind != stage.kind):
                 raise ValueError(f"stage {stage.name!r} cannot resume: no stage of the same kind comes before it")
             _check_blend(stage, names[: max(0, place - 1)])
+            if stage.like and stage.like not in [one.name for one in self.stage[:place] if one.kind == stage.kind]:
+                raise ValueError(f"stage {stage.name!r} is like {stage.like!r}, which is no stage of its kind before it")
         if twice := self.mixture.keys() & self.reading.keys():
             raise ValueError(f"mixture and reading both have {min(twice)!r}: give one of them another name")
         self._check_weights({stage.name: stage.kind for stage in self.stage})
@@ -106,9 +110,14 @@ class Recipe(Part):
         columns = self.weights.get("stages", [])
         return self.weights[part][columns.index(stage)] if part in self.weights and stage in columns else None
 
+    def own(self, stage: Stage) -> Table:
+        """The fields of a stage, over those of the one that it is like."""
+        model = next((one for one in self.stage if one.name == stage.like), None)
+        return _merged(self.own(model), stage.own) if model else stage.own
+
     def configuration(self, stage: Stage) -> Table:
         """The fields of a stage's run. `start` is that of the first stage, if the stage has none of its own."""
-        fields = _merged(getattr(self, stage.kind), stage.own)
+        fields = _merged(getattr(self, stage.kind), self.own(stage))
         for kind in _PARTS[stage.kind]:
             known, own = getattr(self, kind), fields.pop(kind, {})
             if not isinstance(own, dict) or not own.keys() <= known.keys():
