@@ -230,8 +230,8 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[0].before is None
     assert isinstance(planned[0].config, SftConfig)
     assert planned[0].config.model is not None
-    assert [one.stage.kind for one in planned[-5:]] == ["sft", "sft", "sft", "rl", "sft"]
-    rewarded = planned[-2].config
+    assert [one.stage.kind for one in planned[-4:]] == ["sft", "sft", "sft", "rl"]
+    rewarded = planned[-1].config
     assert isinstance(rewarded, RlConfig)
     assert {part.reader for part in rewarded.task} == {"memory", "gated", "parallel"}
 
@@ -287,6 +287,22 @@ def test_a_stage_can_be_like_an_earlier_one(recipe_file: Path, tmp_path: Path) -
     assert [(part.name, part.stated) for part in tasks.mixture] == [("dense", 0.9)]
     with pytest.raises(ConfigError, match="stage 'more' is like 'tasks', which is no stage of its kind before it"):
         load_recipe(changed(tmp_path, recipe_file, "resume = true", 'resume = true\nlike = "tasks"'))
+
+
+def test_the_mean_of_two_runs_is_exported(whole: Path, tmp_path: Path) -> None:
+    def export(*arguments: object) -> Result:
+        return CliRunner().invoke(app, ["train", "export", *map(str, arguments), "--checkpoint", "last"])
+
+    rewards, tasks, model = whole / "rewards", whole / "tasks", tmp_path / "model"
+    result = export(rewards, model, "--blend", f"{tasks}=0.4", "--dtype", "float32")
+    assert result.exit_code == 0, result.output
+    mean, one, other = (load_file(folder / "model.safetensors") for folder in (model, rewards / "last", tasks / "last"))
+    assert all(torch.allclose(value, 0.6 * one[name] + 0.4 * other[name], atol=1e-6) for name, value in mean.items())
+    for blend, said in ((f"{tasks}=1", "below 1"), (f"{tasks}=x", "takes RUN=SHARE"), (f"{tasks}=0", "above 0")):
+        refused = export(rewards, tmp_path / "none", "--blend", blend)
+        assert refused.exit_code == 2
+        assert said in " ".join(refused.stderr.split())
+        assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,9 @@ def export(
     folder: Annotated[Path, typer.Argument(help="The model folder to write.")],
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16: how weights are written.")] = "bfloat16",
+    blend: Annotated[
+        list[str], typer.Option(metavar="RUN=SHARE", help="Another run, and its share in the weights. Can be given again.")
+    ] = [],  # noqa: B006  # typer copies it
 ) -> None:
     """Write a checkpoint as a model folder for transformers, vLLM and llama.cpp's converter.
 
@@ -174,14 +177,28 @@ def export(
         from memagent.training.checkpoints import verl_step
 
         if verl_step(run) is not None:
+            if blend:
+                raise ConfigError("--blend is for runs of the small trainer, not for one on verl")
             from memagent.cluster.merge import merge
 
             merge(run, folder, dtype)
         else:
             from memagent.training.export import export_checkpoint
 
-            export_checkpoint(run, folder, checkpoint, dtype)
+            export_checkpoint(run, folder, checkpoint, dtype, _shares(blend))
         err.print(f"the model: memagent ask … --model {plain(str(folder))}")
+
+
+def _shares(given: list[str]) -> dict[Path, float]:
+    """RUN=SHARE of the command line."""
+    shares: dict[Path, float] = {}
+    for one in given:
+        run, _, share = one.rpartition("=")
+        try:
+            shares[Path(run)] = float(share)
+        except ValueError as error:
+            raise ConfigError(f"--blend takes RUN=SHARE, such as runs/other=0.4, not {one!r}") from error
+    return shares
 
 
 def _show_stage(planned: Planned) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from memagent.errors import ConfigError
+from memagent.errors import ConfigError, TrainingError
 from memagent.models.local import quiet
 from memagent.training.checkpoints import Checkpoints, writing_model
 from memagent.training.model import BESIDE_WEIGHTS, load_model
@@ -15,14 +16,46 @@ from memagent.training.model import BESIDE_WEIGHTS, load_model
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def export_checkpoint(run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16") -> None:
-    """Writes weights of `dtype`, the tokenizer and memagent.toml; a folder that is not empty is left alone. Raises
-    ConfigError, TrainingError or OutputError."""
+def export_checkpoint(
+    run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16", blend: Mapping[Path, float] | None = None
+) -> None:
+    """Writes weights of `dtype`, the tokenizer and memagent.toml; a folder that is not empty is left alone.
+
+    `blend` are other runs and the shares that their checkpoints of this name have in the weights. Raises ConfigError,
+    TrainingError or OutputError.
+    """
     if name not in ("best", "last"):
         raise ConfigError(f"no checkpoint {name!r}: give best or last")
     check_target(folder, dtype)
-    source = Checkpoints(run).folder(cast(Any, name))
-    export_model(load_model(source), source, folder, dtype)
+    others = blend or {}
+    if not all(0 < share < 1 for share in others.values()) or sum(others.values()) >= 1:
+        shares = ", ".join(f"{share:g}" for share in others.values())
+        raise ConfigError(f"the shares of other runs are {shares}: each is above 0, and all of them are below 1")
+    first = {Checkpoints(run).folder(cast(Any, name)): 1 - sum(others.values())}
+    rest = {Checkpoints(other).folder(cast(Any, name)): share for other, share in others.items()}
+    write_mean({**first, **rest}, folder, dtype)
+
+
+@torch.no_grad()
+def write_mean(shares: Mapping[Path, float], folder: Path, dtype: str) -> None:
+    """Writes a model whose weights are, tensor by tensor, Σ share × weights, computed in float32, as in WiSE-FT (arXiv
+    2109.01903): it keeps what later training taught and what was known before. All else is that of the first.
+
+    `shares` are by model folder and add up to 1. Raises TrainingError if the shapes of two models differ, or OutputError.
+    """
+    (first, share), *others = shares.items()
+    model = load_model(first)
+    if others:
+        model.float()
+        mixed = {name: share * value for name, value in model.state_dict().items()}
+        for source, share in others:
+            other = load_model(source).float().state_dict()
+            if {name: value.shape for name, value in other.items()} != {name: one.shape for name, one in mixed.items()}:
+                raise TrainingError(f"the models in {first} and {source} have weights of different shapes: no mean of them")
+            for name, value in other.items():
+                mixed[name] += share * value
+        model.load_state_dict(mixed)
+    export_model(model, first, folder, dtype)
 
 
 def check_target(folder: Path, dtype: str) -> None:

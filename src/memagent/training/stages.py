@@ -139,15 +139,15 @@ def changed_since(planned: Planned) -> str:
 def train(planned: Planned, console: Console | None = None) -> None:
     """Trains a stage to its end, from where it was interrupted if it was. Raises what the trainers raise."""
     from memagent.training import rl, sft
-    from memagent.training.blend import write_blend
     from memagent.training.checkpoints import Checkpoints
+    from memagent.training.export import write_mean
     from memagent.training.run import Launch
 
     checkpoints, stage, config = Checkpoints(planned.folder), planned.stage, planned.config
     if stage.resume and planned.before and not checkpoints.exist():
         checkpoints.adopt(Checkpoints(planned.before))
     if planned.blend and not checkpoints.exist():
-        write_blend(planned.blend, Path(str(config.start)))
+        write_mean(planned.blend, Path(str(config.start)), "float32")
     launch = Launch(planned.folder, True, stage.stop_after, console, planned.text)
     trainer = sft.run(config, launch) if isinstance(config, SftConfig) else rl.run(config, launch)
     with atomic_file(planned.folder / _FINISHED) as file:
