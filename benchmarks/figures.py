@@ -136,6 +136,35 @@ def extrapolation() -> Figure:
     return figure
 
 
+def readers() -> Figure:
+    figure, (left, right) = panels(2)
+    rows = table("every-reader")
+    looks = {"memory": (BLUE, "o-"), "gated": (ORANGE, "s-"), "parallel": (GREEN, "^-"), "search": (PINK, "D-")}
+    lengths = sorted({int(row["tokens"]) for row in rows})
+    tasks = {row["task"] for row in rows if int(row["tokens"]) == lengths[-1]}  # those that were read at every length
+    for place, (reader, (colour, style)) in enumerate(looks.items()):
+        points: Points = []
+        for tokens in lengths:
+            here = [row for row in rows if (row["reader"], int(row["tokens"])) == (reader, tokens) and row["task"] in tasks]
+            total = sum(float(row["accuracy"]) * int(row["n"]) for row in here)
+            points.append((tokens / WINDOW * 1.03 ** (place - 1.5), total, sum(int(row["n"]) for row in here)))
+        line(left, points, reader, colour, style)
+    left.set(title=f"Mean of {len(tasks)} tasks", ylabel="accuracy, %", ylim=(85, 101))
+    windows_axis(left, [tokens // WINDOW for tokens in lengths])
+    left.legend(loc="lower left")
+    timed = table("every-reader-seconds")
+    places = list(dict.fromkeys(row["where"] for row in timed))
+    for shift, (reader, (colour, _)) in enumerate(looks.items()):
+        took = {row["where"]: float(row["seconds"]) for row in timed if row["reader"] == reader}
+        base = {row["where"]: float(row["seconds"]) for row in timed if row["reader"] == "memory"}
+        ratios = [base[where] / took[where] for where in places]
+        bars = right.bar([place + 0.2 * (shift - 1.5) for place in range(len(places))], ratios, width=0.18, color=colour)
+        right.bar_label(bars, [f"{ratio:.1f}" for ratio in ratios], fontsize=7)
+    right.set_xticks(range(len(places)), places)
+    right.set(title="Speed of one reading at 64 windows", ylabel="memory = 1", yscale="log")
+    return figure
+
+
 def reinforcement_learning() -> Figure:
     figure, (left, right) = panels(2)
     for name, file, style, colour in (
@@ -281,6 +310,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     draw.__name__.replace("_", "-"): draw
     for draw in (
         extrapolation,
+        readers,
         reinforcement_learning,
         credit_assignment,
         memory_and_hops,
