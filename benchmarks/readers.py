@@ -4,7 +4,8 @@
         [--tokens N …] [--samples N] [--alone N] [--seed N]
 
 Every reader gets the same samples. `seconds` is the time of one reading that runs alone, the mean of `--alone` of them, the
-readers taking turns sample by sample (machines are noisy); accuracy and counts are of all readings, which run together.
+readers taking turns sample by sample (machines are noisy), on samples of their own, which no cache of prompts has seen;
+accuracy and counts are of all readings, which run together.
 With `--slots` a llama.cpp server (xllamacpp) reads: it is started with the model's weights (f16) and that many requests at
 a time. OUT.csv gets a row for each reader, task and length. Readings that failed count as wrong; `skipped` is the share of
 the turns before the answer that left the memory as it was with the short form.
@@ -135,7 +136,7 @@ def served(given: argparse.Namespace) -> Iterator[OpenModel]:
     window = given.window or defaults.window or PAPER_WINDOW
     with TemporaryDirectory() as out:
         weights = write_gguf(folder, Path(out) / "model.gguf", dtype="f16")
-        with llama_server(weights, window=window, slots=given.slots) as server:
+        with llama_server(weights, window=window, slots=given.slots, cache=0) as server:
             there = open_model("model", base_url=server.url, window=window, concurrency=given.slots)
             yield replace(there, defaults=defaults)
 
@@ -161,7 +162,8 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                     seed=given.seed,
                 )
                 write_samples(recipe, file)
-                made = list(islice(SampleFile.open(file), given.alone))
+                write_samples(replace(recipe, samples=max(1, given.alone), seed=given.seed + 1), file.with_suffix(".alone"))
+                made = list(islice(SampleFile.open(file.with_suffix(".alone")), given.alone))
                 here = [row for one in settings.values() for row in measured(opened, one, file, given.batch)]
                 seconds: dict[str, list[float]] = {name: [] for name in settings}
                 for sample in made:

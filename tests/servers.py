@@ -88,10 +88,18 @@ class ServerProgram:
 
 
 def llama_server(
-    gguf: Path, *, window: int = 512, slots: int = 2, api_key: str = "", port: int | None = None, threads: int = 1
+    gguf: Path,
+    *,
+    window: int = 512,
+    slots: int = 2,
+    api_key: str = "",
+    port: int | None = None,
+    threads: int = 1,
+    cache: int = 8192,
 ) -> ServerProgram:
-    """llama.cpp serving one GGUF file, with `window` tokens for each of `slots` requests at a time."""
-    return ServerProgram("llama", str(gguf), str(window), str(slots), api_key, str(threads), port=port)
+    """llama.cpp serving one GGUF file, with `window` tokens for each of `slots` requests at a time, and `cache` MiB for
+    prompts that it has seen."""
+    return ServerProgram("llama", str(gguf), str(window), str(slots), api_key, str(threads), str(cache), port=port)
 
 
 def transformers_server(folder: Path) -> ServerProgram:
@@ -99,7 +107,7 @@ def transformers_server(folder: Path) -> ServerProgram:
     return ServerProgram("transformers", str(folder), deadline=120)
 
 
-def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, threads: str) -> None:
+def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, threads: str, cache: str) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -113,6 +121,7 @@ def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, thre
     params.n_threads_http = 4
     params.endpoint_props = True
     params.warmup = False
+    params.cache_ram_mib = int(cache)
     if api_key:
         params.api_keys = [api_key]
     server = xllamacpp.Server(params)

@@ -20,7 +20,7 @@ BUDGETS = {"question_tokens": 20, "chunk_tokens": 200, "memory_tokens": 60, "ans
 
 def model(concurrency=8, **defaults):
     engine = ScriptedModel(lambda turn: "nothing new", window=1000, tokenizer=WordTokenizer())
-    engine.concurrency = concurrency
+    engine.concurrency, engine.lockstep = concurrency, False  # as a server is
     return OpenModel(engine=engine, defaults=Defaults(**defaults))
 
 
@@ -42,6 +42,13 @@ def test_the_choice_follows_length_and_concurrency(text, concurrency, reader, re
     choice = chosen(text, model(concurrency))
     assert (choice.reader, choice.reason) == (reader, reason)
     assert reader in choice.plans
+
+
+def test_in_process_where_rounds_only_cost_more_a_long_document_is_read_in_order():
+    opened = model()
+    opened.engine.lockstep = True
+    choice = chosen(LONG, opened)
+    assert (choice.reader, choice.reason) == ("gated", "16 chunks, in this process")
 
 
 def test_readers_that_the_model_or_the_profile_does_not_know_are_left_out():

@@ -1,8 +1,9 @@
 """The reader `auto`: which reader suits a document, a model and an engine, and why.
 
-A document that fits the window is shown whole. A longer one is read in parallel where several turns at a time are worth
-having, and otherwise in order, with gates. Readers that the profile has no words for, that the model was not trained for,
-or whose budgets do not fit are left out; the paper's reader is what remains.
+A document that fits the window is shown whole. A longer one is read in parallel at a server that takes several turns at a
+time, and otherwise in order, with gates: rounds show every chunk at least twice, and where one processor computes all of
+them, that takes twice as long (docs/results/readers.md). Readers that the profile has no words for, that the model was not
+trained for, or whose budgets do not fit are left out; the paper's reader is what remains.
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     count, at_once = len(plans["memory"].chunks), opened.engine.concurrency
     if "direct" in plans:
         return Choice(reader="direct", reason="the document fits the window", plans=plans)
-    if "parallel" in plans and count >= _CHUNKS and at_once >= _AT_ONCE:
+    served = not opened.engine.lockstep
+    if "parallel" in plans and served and count >= _CHUNKS and at_once >= _AT_ONCE:
         return Choice(reader="parallel", reason=f"{count:,} chunks, {at_once} at a time", plans=plans)
     if "gated" not in plans:
         reason = "the document does not fit the window, and the model or its profile has no faster reader"
         return Choice(reader="memory", reason=reason, plans=plans)
-    few = "few chunks" if count < _CHUNKS else f"{at_once} at a time" if at_once < _AT_ONCE else "no parallel reader"
+    few = f"{at_once} at a time" if at_once < _AT_ONCE else "no parallel reader"
+    few = "few chunks" if count < _CHUNKS else few if served else "in this process"
     return Choice(reader="gated", reason=f"{count:,} chunks, {few}", plans=plans)
 
 
