@@ -143,6 +143,44 @@ def test_a_run_whose_server_fails_keeps_the_answers_and_goes_on_in_the_next(note
     assert answers(watching.run("ship", model(), journal)) == ["Bob", "Oslo"]
 
 
+def test_a_run_that_ended_at_its_verification_is_finished_by_the_next(notes, journal) -> None:
+    class Killed(BaseException):
+        pass
+
+    def dies(turn):
+        if turn.kind == "verify":
+            raise Killed
+        return reply(turn.user)
+
+    added(notes)
+    with pytest.raises(Killed):
+        watching.run("ship", model(dies), journal)
+    assert answers(watching.run("ship", model(), journal)) == ["Ann", "not in the document"]
+    (notes / "day-02.txt").write_text("The port is Lima. ")
+    with pytest.raises(Killed):
+        watching.run("ship", model(dies), journal)
+    assert answers(watching.run("ship", model(), journal)) == ["Ann", "Lima"]
+
+
+def test_a_rebuild_that_finds_no_files_deletes_nothing(notes, journal) -> None:
+    added(notes)
+    before = answers(watching.run("ship", model(), journal))
+    notes.rename(notes.parent / "elsewhere")
+    with pytest.raises(DocumentError):
+        watching.run("ship", model(), journal, rebuild=True)
+    (notes.parent / "elsewhere").rename(notes)
+    again = watching.run("ship", model([]), journal)
+    assert (answers(again), again.changes.new) == (before, ())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_no_text_are_kept(notes, journal) -> None:
+    added(notes)
+    (notes / os.fsdecode(b"day-\xe9.txt")).write_text("The port is Lima. ")
+    assert answers(watching.run("ship", model(), journal)) == ["Ann", "Lima"]
+    assert answers(watching.run("ship", model([]), journal)) == ["Ann", "Lima"]
+
+
 def test_a_deleted_reading_is_read_afresh(notes, journal) -> None:
     added(notes)
     first = watching.run("ship", model(), journal)

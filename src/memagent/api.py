@@ -233,7 +233,8 @@ def _again(
             _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
         ):
             verified = options.get("verify", True)
-            yield Session(document, opened, settings.reopened(opened), kept, paths=paths, verified=verified), record
+            encoding, again = document_encoding(record), settings.reopened(opened)
+            yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
 
 
 def _paths(source: Source) -> list[str | Path]:

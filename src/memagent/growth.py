@@ -8,6 +8,7 @@ there, and ends as one reading of the grown document would have ended.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -23,6 +24,8 @@ from memagent.result import Ledger
 # What these show of a chunk does not depend on what comes after it.
 READERS = ("memory", "gated", "recall", "append", "parallel")
 _BLOCK = 1 << 20
+# The turn of a chunk of the first pass; of a piece of it, with its characters; asked again, with how often.
+_FIRST_PASS = re.compile(r"(?:round-1/)?chunk-(\d+)(:\d+-\d+)?(?:~\d+)?")
 
 
 def check_grown(record: ReadingRecord, document: Document) -> None:
@@ -115,12 +118,18 @@ def kept(turns: Iterable[TurnEntry], chunks: Chunks, before: int, base: Base) ->
     last chunk where it goes on now, or that ended the reading before the document.
     """
     last = next(index for index, one in enumerate(chunks) if one.end >= before)
-    stable = chunks[: last + (chunks[last].end == before)]  # the chunks that are as they were
-    end = stable[-1].end if stable else 0
+    stable = chunks[
+        :last
+    ]  # the chunks that are as they were; a reading that ended with the last one is not at its beginning
 
     def holds(entry: TurnEntry) -> bool:
-        first_pass = entry.id.startswith(("chunk-", "round-1/chunk-"))
-        return first_pass and entry.outcome != "enough" and all(stop <= end for _, stop in entry.spans)
+        named = _FIRST_PASS.fullmatch(entry.id)
+        if named is None or entry.outcome == "enough" or int(named[1]) > len(stable):
+            return False
+        own = stable[int(named[1]) - 1]  # as it is cut now: a server may count otherwise where more text follows
+        if named[2] is None and entry.spans != ((own.start, own.end),):
+            return False
+        return all(own.start <= start and stop <= own.end for start, stop in entry.spans)
 
     settled = base.settled
     for entry in takewhile(holds, turns):

@@ -92,6 +92,7 @@ class Session:
         self.encoding = encoding
         self.verified = verified
         self._chunks: Chunks | None = None
+        self._cuts: dict[str, Chunks] = {}
         self.choice: Choice | None = None
 
     def _choose(self, question: str) -> None:
@@ -99,14 +100,27 @@ class Session:
         self.choice = choose(self.document, question, self.settings, self.opened)
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
 
-    def plan(self, question: str) -> Plan:
-        """The plan for a question. The document is split once for all questions. Raises ConfigError."""
+    def plan(self, question: str, chunks: Chunks | None = None) -> Plan:
+        """The plan for a question. The document is split once for all questions, unless `chunks` are given. Raises
+        ConfigError."""
         if self.settings.reader == AUTO:
             self._choose(question)
-        plan = make_plan(self.document, question, self.settings, self.opened, self._chunks)
-        if len(plan.chunks):  # a reader that reads nothing has none
+        plan = make_plan(self.document, question, self.settings, self.opened, chunks or self._chunks)
+        if chunks is None and len(plan.chunks):  # a reader that reads nothing has none
             self._chunks = plan.chunks
         return plan
+
+    def _chunks_from(self, known: Chunks) -> Chunks | None:
+        """The chunks of the document after those that an extension kept; None: it is split as a whole.
+
+        How a server counts may depend on where a text begins, so a reading that was extended keeps its own chunks.
+        """
+        if not len(known) or self.settings.reader == "recall":  # which cuts smaller chunks
+            return None
+        key, tokenizer = known.digest(), self.opened.engine.tokenizer
+        if key not in self._cuts:
+            self._cuts[key] = chunks_from(known, self.document, tokenizer, self.settings.budgets.chunk)
+        return self._cuts[key]
 
     def together(self, questions: Sequence[str]) -> list[str]:
         """From now on, several questions are asked in one reading. Returns the one question that stands for them.
@@ -132,7 +146,7 @@ class Session:
         """
         assert self.journal is not None
         record = self.journal.resumable(id)
-        plan = self.plan(record.question)
+        plan = self.plan(record.question, self._chunks_from(Base.from_json(self.journal.base(record.id)).chunks))
         # A file may have moved; its text may not have changed.
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
@@ -160,11 +174,10 @@ class Session:
         if len(self.document) == before:
             return self.resume(record.id)
         base = Base.from_json(self.journal.base(record.id))
-        if self._chunks is None and self.settings.reader != "recall":  # which cuts smaller chunks
-            tokenizer, limit = self.opened.engine.tokenizer, self.settings.budgets.chunk
-            self._chunks = chunks_from(base.chunks, self.document, tokenizer, limit)
-        plan = self.plan(record.question)
+        plan = self.plan(record.question, self._chunks_from(base.chunks))
         base = kept(self.journal.turns(record.id, base.turns), plan.chunks, before, base)
+        if base.settled:
+            plan = self.plan(record.question, self._chunks_from(base.chunks))
         self.journal.extend(
             record.id,
             document=self._described(plan),
@@ -265,7 +278,8 @@ class Session:
             if self.verified and not known:
                 known = [next(fresh) if result.error is None else None for result in results]
                 whole = [one for one in known if one is not None]
-                if self.journal is not None and reading.id is not None and len(whole) == len(results):
+                sound = len(whole) == len(results) and all(one.verdict.error is None for one in whole)
+                if self.journal is not None and reading.id is not None and sound:  # others are tried again on resume
                     self.journal.verified(reading.id, [one.to_json() for one in whole])
             finished += [
                 result.verified(one) if one else result

@@ -26,6 +26,7 @@ from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherReader, list_of
 from memagent.core.reading import options
 from memagent.errors import ConfigError
+from memagent.journal.redaction import strip_urls
 from memagent.models.open import OpenModel
 from memagent.profiles import load_profile
 from memagent.ranking import bm25
@@ -141,7 +142,9 @@ def asked_together(settings: Settings, questions: Sequence[str], opened: OpenMod
 
 def from_memory(settings: Settings, reading: str, memory: str) -> Settings:
     """The settings of a follow-up question: it is answered from the memory that a reading ended with."""
-    return replace(settings, reader=KeptReader.name, reader_options={"reading": reading, "memory": memory}, together=())
+    return replace(
+        settings, reader=KeptReader.name, reader_options={"reading": reading, "memory": strip_urls(memory)}, together=()
+    )
 
 
 def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:

@@ -56,7 +56,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A watch as it is on disk. `parts`: how many parts of the copy its readings are about. `gone` and `edited` are files
+    """A watch as it is on disk. `parts`: how many parts of the copy its readings are about;
+    `pending`: they may not be there yet, because a run ended before it was done. `gone` and `edited` are files
     whose text, as it was read, is no longer there."""
 
     name: str
@@ -65,6 +66,7 @@ class Watch:
     settings: Mapping[str, Any]
     questions: tuple[Standing, ...]
     parts: int = 0
+    pending: bool = False
     runs: int = 0
     edited: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
@@ -125,7 +127,7 @@ def add(
     standing = tuple(Standing(question=question) for question in questions)
     watch = Watch(
         name=name,
-        paths=tuple(paths),
+        paths=tuple(str(Path(path).absolute()) for path in paths),
         encoding=encoding,
         settings=redact(settings.to_json(), "settings"),
         questions=standing,
@@ -161,7 +163,7 @@ def remove(name: str) -> None:
 def save(watch: Watch) -> None:
     """Writes a watch, whole or not at all."""
     with atomic_file(folder_of(watch.name) / _FILE) as file:
-        json.dump(watch.to_json(), file, ensure_ascii=False, indent=1)
+        json.dump(watch.to_json(), file, indent=1)  # names may have bytes that are not UTF-8
 
 
 def run(
@@ -182,15 +184,16 @@ def run(
     """
     show(name)
     with locked(folder_of(name), _BUSY.format(name=name)):
-        watch, copy = show(name), Snapshot.open(folder_of(name) / "text")
-        runner = _Runner(watch, copy, opened, journal, verify, shown)
-        if rebuild:
-            shutil.rmtree(copy.folder, ignore_errors=True)
-            runner.forget()
-        elif (left := runner.finish()) and any(reading.error is not None for reading in left):
-            return Update(watch=runner.watch, changes=Changes(), before=watch.questions, readings=left)
+        watch, folder = show(name), folder_of(name) / "text"
         with load(watch.paths, encoding=watch.encoding) as document:
-            changes = runner.copy.update(document)
+            copy = Snapshot(folder) if rebuild else Snapshot.open(folder)
+            runner = _Runner(watch, copy, opened, journal, verify, shown)
+            if rebuild:
+                runner.forget()
+                shutil.rmtree(folder, ignore_errors=True)
+            elif (left := runner.finish()) and any(reading.error is not None for reading in left):
+                return Update(watch=runner.watch, changes=Changes(), before=watch.questions, readings=left)
+            changes = copy.update(document)
         readings = runner.read_on(changes)
         return Update(watch=runner.watch, changes=changes, before=watch.questions, readings=readings)
 
@@ -213,35 +216,34 @@ class _Runner:
 
     def forget(self) -> None:
         """The watch as it was when it was added, apart from the answers that there were."""
-        self.copy = Snapshot(self.copy.folder)
         fresh = tuple(replace(one, reading=None, doubtful=()) for one in self.watch.questions)
-        self._save(replace(self.watch, questions=fresh, parts=0, edited=(), gone=()))
+        self._save(replace(self.watch, questions=fresh, parts=0, pending=False, edited=(), gone=()))
 
     def finish(self) -> tuple[Reading, ...]:
         """Ends the readings that an earlier run left unfinished, on the text that they were about."""
-        if not any(self._status(one) not in (None, "answered") for one in self.watch.questions):
+        if not self.watch.pending:
             return ()
         return self._read(self.watch.parts)
 
     def read_on(self, changes: Changes) -> tuple[Reading, ...]:
         """Reads what was added, and notes what was edited or deleted."""
-        edited = tuple(dict.fromkeys([*self.watch.edited, *changes.edited]))
-        self.watch = replace(self.watch, edited=edited, gone=changes.deleted, runs=self.watch.runs + 1)
+        self.watch = replace(self.watch, edited=changes.edited, gone=changes.deleted, runs=self.watch.runs + 1)
         readings: tuple[Reading, ...] = ()
-        if len(self.copy.parts) > self.watch.parts or any(one.reading is None for one in self.watch.questions):
+        if len(self.copy.parts) > self.watch.parts or any(self._status(one) is None for one in self.watch.questions):
             readings = self._read(len(self.copy.parts))
         self._save(replace(self.watch, questions=tuple(self._marked(one) for one in self.watch.questions)))
         return readings
 
     def _read(self, parts: int) -> tuple[Reading, ...]:
         """Extends, resumes or begins the reading of each question, so that it is about so many parts."""
+        self._save(replace(self.watch, parts=parts, pending=True))
         with self.copy.document(parts) as document:
             session = Session(
                 document,
                 self.opened,
                 self.settings,
                 self.journal,
-                paths=[str(self.copy.folder)],
+                paths=[],
                 verified=self.verify,
             )
             progresses, standing = list[Progress](), list[Standing]()
@@ -255,10 +257,11 @@ class _Runner:
                     progress = session.resume(one.reading)
                 progresses.append(progress)
                 standing.append(replace(one, reading=progress.id))
-            self._save(replace(self.watch, questions=tuple(standing), parts=parts))  # before a turn is asked
+                self._save(replace(self.watch, questions=(*standing, *self.watch.questions[len(standing) :])))
             with self.shown(progresses) as watcher:
                 results = session.run(progresses, watcher)
-            self._save(replace(self.watch, questions=tuple(map(_answered, standing, results))))
+            failed = any(result.error is not None for result in results)
+            self._save(replace(self.watch, questions=tuple(map(_answered, standing, results)), pending=failed))
             return tuple(results)
 
     def _status(self, one: Standing) -> str | None:
@@ -273,7 +276,7 @@ class _Runner:
     def _marked(self, one: Standing) -> Standing:
         """The question with the memory lines that came from files whose text is no longer there."""
         lost = {*self.watch.edited, *self.watch.gone}
-        if not lost or one.reading is None:
+        if not lost or one.reading is None or self._status(one) is None:
             return replace(one, doubtful=())
         with self.copy.document(self.watch.parts) as document:
             parts = [(part.name in lost, file.span) for part, file in zip(self.copy.parts, document.files, strict=False)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core.types import Span
@@ -65,6 +65,8 @@ def test_a_quote_is_what_the_source_says_there(quote: str, found: str | None, ki
         "party may terminate this Agreement with ninety days' written notice ... Either party",  # in another order
         "Either party may terminate ... whenever it likes to do so",  # a piece that is not there
         "ermin",  # a part of a word
+        "500.00",  # a part of a number
+        "12,500",
         "no lat",
         "Custom",  # a part of "Customer"
     ],
@@ -102,6 +104,7 @@ def test_the_threshold_says_how_much_must_agree() -> None:
     assert 70 <= place.score < 99
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(BOOK) - 500), st.integers(30, 400))
 def test_a_passage_of_a_book_is_found_exactly_where_it_says_the_same(start: int, length: int) -> None:
     passage = BOOK[start : start + length].strip()
@@ -137,5 +140,13 @@ def test_a_passage_of_frequent_words_is_found_in_a_long_text() -> None:
 
 def test_hostile_quotes_take_bounded_time() -> None:
     text = StringText("a" * 300_000 + " " + "the " * 100_000)
-    for quote in ("the " * 2000, "a" * 5000, "the ... " * 2000, "(" * 1000 + "[" * 1000, "\\" * 500, "\u202ethe\x00 end"):
+    for quote in (
+        "the" + " " * 5000 + "end",
+        "the " * 2000,
+        "a" * 5000,
+        "the ... " * 2000,
+        "(" * 1000 + "[" * 1000,
+        "\\" * 500,
+        "\u202ethe\x00 end",
+    ):
         align(quote, text)

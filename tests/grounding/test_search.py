@@ -22,6 +22,7 @@ def verdict(answer: str, text: str, *origins: LineOrigin):
         ("no", "I know nothing.", None),
         ("no", "They said no.", "They said no."),
         ("21", "The code is 4821973.", None),
+        ("500", "It is EUR 12,500.00.", None),
         (
             "New York City",
             "Nobody came. It was in New\nYork  City, they say. All left.",

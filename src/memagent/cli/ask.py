@@ -58,6 +58,8 @@ def ask(
         if earlier is not None:
             if direct or together or dry_run or no_journal or encoding or chosen.model != "embedded":
                 raise ConfigError("--from goes on from a reading, with its model and document: give only questions with it")
+            if reread and no_verify:
+                raise ConfigError("--reread searches for what verification says is missing: leave out --no-verify")
             again = Reopening(
                 paths=paths,
                 more=[],

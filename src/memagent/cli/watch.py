@@ -28,6 +28,7 @@ from memagent.cli.options import (
 )
 from memagent.cli.progress import shown
 from memagent.cli.show import print_verdict
+from memagent.errors import MemagentError
 from memagent.grounding.verdict import Verdict
 from memagent.journal import Journal
 from memagent.settings import Settings
@@ -72,33 +73,48 @@ def run(
     """Read what is new, and print the answers that changed."""
     with boundary(), ExitStack() as stack:
         journal = stack.enter_context(Journal.open())
-        failed, updates = False, list[Update]()
+        failed, updates, refused = False, list[Update](), list[MemagentError]()
         for one in [name] if name else watching.names():
-            with ExitStack() as own:
-                settings = Settings.from_json(watching.show(one).settings)
-                opened = opened_model(
-                    own,
-                    settings.model,
-                    None,
-                    base_url=server_again(settings.base_url, base_url),
-                    concurrency=concurrency,
-                    timeout=timeout,
-                    window=settings.window,
-                    tokenizer=settings.tokenizer,
-                )
-                progress = partial(shown, verbose=False)
-                update = watching.run(one, opened, journal, rebuild=rebuild, verify=not no_verify, shown=progress)
+            try:
+                update = _run(one, journal, rebuild, not no_verify, base_url, concurrency, timeout)
+            except MemagentError as error:  # the other watches are run all the same
+                refused.append(error)
+                if not name:
+                    err.print(f"[bold red]memagent:[/] {plain(one)}: {plain(str(error))}", soft_wrap=True)
+                continue
             failed = failed or any(reading.error is not None for reading in update.readings)
             updates.append(update)
             if not as_json:
                 _print(update)
         if as_json:
             print_json([_json(update) for update in updates])
-        elif not updates:
+        elif not updates and not refused:
             note("there is no watch: memagent watch add NAME PATH... -q QUESTION")
         sys.stdout.flush()
+        if refused:
+            raise refused[0]
         if failed:
             raise typer.Exit(MODEL)
+
+
+def _run(
+    name: str, journal: Journal, rebuild: bool, verify: bool, base_url: str | None, concurrency: int, timeout: float
+) -> Update:
+    """One run of a watch, with its model."""
+    with ExitStack() as stack:
+        settings = Settings.from_json(watching.show(name).settings)
+        opened = opened_model(
+            stack,
+            settings.model,
+            None,
+            base_url=server_again(settings.base_url, base_url),
+            concurrency=concurrency,
+            timeout=timeout,
+            window=settings.window,
+            tokenizer=settings.tokenizer,
+        )
+        progress = partial(shown, verbose=False)
+        return watching.run(name, opened, journal, rebuild=rebuild, verify=verify, shown=progress)
 
 
 @app.command("list")

@@ -110,7 +110,7 @@ class Snapshot:
                 file.write(text)
         parts = [*self.parts, *(part for part, _ in added)]
         with atomic_file(self.folder / _PARTS) as file:
-            json.dump([asdict(part) for part in parts], file, ensure_ascii=False)
+            json.dump([asdict(part) for part in parts], file)  # names may have bytes that are not UTF-8
         self.parts = parts
 
     def _path(self, number: int) -> Path:

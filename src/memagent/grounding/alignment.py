@@ -30,7 +30,7 @@ _MOST_PLACES = 1000  # of one word
 _ANCHORS, _ANCHOR = 6, 40  # words to look for, and the characters of each
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d(?:[\d.,:/-]*\d)?")
-_ELLIPSIS = re.compile(r"\s*[\[(]?\s*(?:…|\.{3,}|(?:\. ){2,}\.)\s*[\])]?\s*")
+_ELLIPSIS = re.compile(r"[\[(]?(?:…|\.{3,}|(?:\. ){2,}\.)[\])]?")
 _EDGES = " '.,;:!?-–"
 
 Kind: TypeAlias = Literal["exact", "normalized", "fuzzy"]
@@ -57,8 +57,10 @@ def align(
     neither has one of more than 10,000 characters or 20 pieces.
     """
     parts = merged(spans) if spans is not None else (Span(start=0, end=len(text)),)
+    if len(quote) > _LONGEST:
+        return ()
     pieces = [piece for piece in (piece.strip() for piece in _ELLIPSIS.split(quote)) if _WORD.search(piece)]
-    if not 0 < len(pieces) <= _MOST_PIECES or len(quote) > _LONGEST:
+    if not 0 < len(pieces) <= _MOST_PIECES:
         return ()
     found: list[Alignment] = []
     for part in parts:
@@ -144,6 +146,10 @@ def _inside(text: str, place: int) -> bool:
     if not 0 < place < len(text):
         return False
     before, after = text[place - 1], text[place]
+    if after in ".," and before.isdigit() and text[place + 1 : place + 2].isdigit():
+        return True  # within a number
+    if before in ".," and after.isdigit() and text[place - 2 : place - 1].isdigit():
+        return True
     return before.isalnum() and after.isalnum() and not (wide(before) or wide(after))
 
 

@@ -13,6 +13,8 @@ _VERDICTS = frozenset({"yes", "no", "true", "false"})  # a claim about the quest
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)])\s+")
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+(?=[^\W\d_a-z])")
 _ITEM = re.compile(r"\s*[;、]\s*|\s*,\s+(?:and\s+|or\s+)?|\s+and\s+")
+# What stands around whole words and numbers: "500" is no part of "12,500.00".
+BEFORE, AFTER = r"(?<!\w)(?<!\d[.,])", r"(?!\w)(?![.,]\d)"
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d(?:[\d.,:/-]*\d)?")
 
@@ -36,12 +38,12 @@ def held(claim: str, passages: Sequence[str], question: str = "") -> bool:
     if not passages:
         return False
     level, known = normal(claim).text, [normal(passage).text for passage in passages]
-    if any(re.search(rf"(?<!\w){re.escape(level)}(?!\w)", text) for text in known):
+    if any(re.search(f"{BEFORE}{re.escape(level)}{AFTER}", text) for text in known):
         return True
     numbers = {number for text in known for number in _NUMBER.findall(text)}
     if not set(_NUMBER.findall(level)) <= numbers:
         return False
-    words = units(claim) - units(question) - _VERDICTS
+    words = units(claim) - units(question) - _VERDICTS or units(claim) - _VERDICTS
     there = words & {word for passage in passages for word in units(passage)}
     return len(there) >= _HELD * len(words)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -52,14 +53,18 @@ def verify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[V
 
 async def averify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """As `verify`, without blocking the event loop."""
-    planned = [_checks(one) for one in answers]
-    return _verdicts(answers, planned, await aask([check.turn for part in planned for check in part], engine), text)
+    planned = await asyncio.to_thread(lambda: [_checks(one) for one in answers])
+    results = await aask([check.turn for part in planned for check in part], engine)
+    return await asyncio.to_thread(_verdicts, answers, planned, results, text)
 
 
 def _checks(one: Answered) -> list[Check]:
     if not one.plan.profile.verify or _not_found(one):
         return []
-    return checks(one.plan, one.question, one.answer, one.origins)
+    try:
+        return checks(one.plan, one.question, one.answer, one.origins)
+    except ModelError:  # a server that counts tokens is gone: the words are looked for
+        return []
 
 
 def _not_found(one: Answered) -> bool:

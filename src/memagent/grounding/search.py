@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from memagent.core import LineOrigin
 from memagent.grounding.alignment import Alignment
-from memagent.grounding.claims import claims
+from memagent.grounding.claims import AFTER, BEFORE, claims
 from memagent.grounding.normal import wide
 from memagent.grounding.verdict import Located, Verdict, judged, quote
 
@@ -49,7 +49,7 @@ def pattern(words: str) -> re.Pattern[str]:
     Scripts written without spaces have no word borders to look for.
     """
     joined = r"\s+".join(re.escape(word) for word in words.split())
-    before, after = (r"(?<!\w)" if _has_borders(words[0]) else "", r"(?!\w)" if _has_borders(words[-1]) else "")
+    before, after = (BEFORE if _has_borders(words[0]) else "", AFTER if _has_borders(words[-1]) else "")
     return re.compile(before + joined + after, re.IGNORECASE)
 
 
