@@ -137,7 +137,7 @@ def extrapolation() -> Figure:
 
 
 def readers() -> Figure:
-    figure, (left, right) = panels(2)
+    figure, (left, right, learnt) = panels(3, 3.6)
     rows = table("every-reader")
     looks = {"memory": (BLUE, "o-"), "gated": (ORANGE, "s-"), "parallel": (GREEN, "^-"), "search": (PINK, "D-")}
     lengths = sorted({int(row["tokens"]) for row in rows})
@@ -151,6 +151,7 @@ def readers() -> Figure:
         line(left, points, reader, colour, style)
     left.set(title=f"Mean of {len(tasks)} tasks", ylabel="accuracy, %", ylim=(85, 101))
     windows_axis(left, [tokens // WINDOW for tokens in lengths])
+    left.set_xlabel("document, in windows")
     left.legend(loc="lower left")
     timed = table("every-reader-seconds")
     places = list(dict.fromkeys(row["where"] for row in timed))
@@ -161,7 +162,11 @@ def readers() -> Figure:
         bars = right.bar([place + 0.2 * (shift - 1.5) for place in range(len(places))], ratios, width=0.18, color=colour)
         right.bar_label(bars, [f"{ratio:.1f}" for ratio in ratios], fontsize=7)
     right.set_xticks(range(len(places)), places)
-    right.set(title="Speed of one reading at 64 windows", ylabel="memory = 1", yscale="log")
+    right.set(title="Speed at 64 windows", ylabel="memory = 1", yscale="log")
+    steps, shares = in_fives(batches("gating", "skipped"))
+    learnt.plot(steps, shares, "o-", color=ORANGE, label="turns skipped")
+    learnt.set(title="RL of a gate", xlabel="batch", ylabel="% of sampled turns", ylim=(0, 40))
+    learnt.legend(loc="upper left")
     return figure
 
 

@@ -47,7 +47,7 @@ def test_llama_cpp_reads_as_this_process_does(memagent, novel, here, tmp_path):
 
 def test_a_run_on_llama_cpp_scores_as_one_in_this_process(memagent, tmp_path):
     samples = tmp_path / "s.jsonl"
-    command = ["synth", "niah_single_2", "niah_multiquery", "--tokens", 1500, "--samples", 2, "--seed", 4, "-o", samples]
+    command = ["synth", "niah_single_2", "niah_multiquery", "--tokens", 1500, "--samples", 2, "--seed", 5, "-o", samples]
     assert memagent(*command).code == 0
     gguf = write_gguf(EMBEDDED, tmp_path / "embedded.gguf")
     for reader in ("memory", "retrieve"):
