@@ -294,7 +294,7 @@ class Session:
             return [whole]
         texts = [text or "" for text in reading.state.answers] or [""] * len(self.settings.together)
         made = [self._one(whole, reading, *pair) for pair in zip(self.settings.together, texts, strict=True)]
-        return [made[0], *(replace(one, turns=0, outcomes={}, usage=Usage()) for one in made[1:])]
+        return [made[0], *(replace(one, turns=0, turns_resumed=0, outcomes={}, usage=Usage()) for one in made[1:])]
 
     def _one(self, whole: Reading, reading: Progress, question: str, answer: str) -> Reading:
         """The result for one question of a reading for several."""

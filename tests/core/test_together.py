@@ -181,5 +181,9 @@ def test_a_reading_of_several_questions_is_resumed_for_all_of_them(tmp_path):
         assert [one.answer for one in results] == ["4821973", "Ann"]
         asked = [turn for turn in engine.engine.turns if turn.kind != "verify"]
         assert len(asked) == results[0].turns - 3
+        assert [(one.turns_resumed, one.turns > 0) for one in results] == [
+            (3, True),
+            (0, False),
+        ]  # counted once, as turns are
         with pytest.raises(JournalError, match="answers 2 questions: resume it with resume_many"):
             memagent.resume(record.id, document, journal=journal, model=opened())
