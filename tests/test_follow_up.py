@@ -151,6 +151,10 @@ def test_the_command_asks_again_and_searches_for_what_the_memory_does_not_hold(t
         for arguments, said in (
             (["--from", id], "no question given"),
             (["--from", id, "-q", "x", "--together"], "give only questions with it"),
+            (["--from", id, "-q", "x", "--reader", "gated"], "give only questions with it"),
+            (["--from", id, "-q", "x", "--memory-tokens", 99], "give only questions with it"),
+            (["--from", id, "-q", "x", "--window", 99], "give only questions with it"),
+            (["--from", id, "-q", "x", "--reread", "--no-verify"], "leave out --no-verify"),
             (["--from", "r-0", "-q", "x"], "has no reading 'r-0'"),
             (["-q", "x"], "no document given"),
             ([book, "-q", "x", "--reread"], "--reread goes with --from"),

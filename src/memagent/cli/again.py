@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -14,6 +15,7 @@ from memagent.cli.hints import Hint
 from memagent.cli.options import (
     AsJson,
     BaseUrl,
+    Chosen,
     Concurrency,
     NoVerify,
     Timeout,
@@ -22,6 +24,7 @@ from memagent.cli.options import (
     absolute,
     opened_model,
     server_again,
+    sharing,
 )
 from memagent.cli.running import load_document, report, run, start
 from memagent.journal import Journal, ReadingRecord
@@ -29,18 +32,12 @@ from memagent.session import Session, left_by
 from memagent.settings import Settings, from_memory, reader_options
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or its beginning.")]
-Moved = Annotated[str | None, typer.Option("--tokenizer", help="The new path of the tokenizer.json that counts tokens.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reopening:
-    """What a command line says of a reading that goes on: where things are now, and how to show what comes of it.
+    """What a command line says of a reading that goes on: where server and tokenizer are now, and how to show the result."""
 
-    `paths` is where the document is now, if it has moved, and `more` what is added to it.
-    """
-
-    paths: list[str]
-    more: list[str]
     base_url: str | None
     tokenizer: str | None
     concurrency: int
@@ -50,17 +47,29 @@ class Reopening:
     verified: bool
     verbose: bool
 
-    @property
-    def hint(self) -> Hint:
-        """How to resume what is interrupted now."""
-        moved = absolute(self.tokenizer) if self.tokenizer else None
-        return Hint(paths=[absolute(path) for path in self.paths], tokenizer=moved, base_url=self.base_url)
+    @classmethod
+    def of(cls, chosen: Chosen, **shown: bool) -> Reopening:
+        """What `ask` says of it."""
+        return cls(
+            base_url=chosen.base_url,
+            tokenizer=chosen.tokenizer,
+            concurrency=chosen.concurrency,
+            timeout=chosen.timeout,
+            trust_usage=chosen.trust_usage,
+            **shown,
+        )
 
-    def session(self, stack: ExitStack, journal: Journal, record: ReadingRecord) -> Session:
-        """A session over the document and model of a reading, with its settings. The stack closes both."""
+    def hint(self, paths: Sequence[str] = ()) -> Hint:
+        """How to resume what is interrupted now, with a document that has moved to `paths`."""
+        moved = absolute(self.tokenizer) if self.tokenizer else None
+        return Hint(paths=[absolute(path) for path in paths], tokenizer=moved, base_url=self.base_url)
+
+    def session(self, stack: ExitStack, journal: Journal, record: ReadingRecord, paths: Sequence[str] = ()) -> Session:
+        """A session with the settings of a reading, over its document, which is at `paths` now if there are any. The stack
+        closes document and model."""
         settings, encoding = Settings.from_json(record.settings), document_encoding(record)
-        paths = [*(self.paths or document_paths(record)), *self.more]
-        document = load_document(stack, paths, encoding, self.as_json)
+        located = [absolute(path) for path in paths or document_paths(record)]
+        document = load_document(stack, located, encoding, self.as_json)
         opened = opened_model(
             stack,
             settings.model,
@@ -71,102 +80,95 @@ class Reopening:
             window=settings.window,
             tokenizer=self.tokenizer or settings.tokenizer,
         )
-        located = [absolute(path) for path in paths]
         # A moved tokenizer may be another file; the session checks that it gives the same plan.
         again = settings.reopened(opened)
         return Session(document, opened, again, journal, paths=located, encoding=encoding, verified=self.verified)
 
 
-def resume(
-    reading: Id,
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="The new path of the document.")] = None,
+def _reopening(
     base_url: BaseUrl = None,
-    tokenizer: Moved = None,
+    tokenizer: Annotated[str | None, typer.Option(help="The new path of the tokenizer.json that counts tokens.")] = None,
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
     trust_usage: TrustUsage = None,
     as_json: AsJson = False,
     no_verify: NoVerify = False,
     verbose: Verbose = False,
+) -> Reopening:
+    return Reopening(
+        base_url=base_url,
+        tokenizer=tokenizer,
+        concurrency=concurrency,
+        timeout=timeout,
+        trust_usage=trust_usage,
+        as_json=as_json,
+        verified=not no_verify,
+        verbose=verbose,
+    )
+
+
+# For commands that go on from a reading, as `again`.
+goes_on = sharing("again", _reopening)
+
+
+@goes_on
+def resume(
+    reading: Id,
+    again: Reopening,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="The new path of the document.")] = None,
 ) -> None:
     """Continue a reading that was interrupted or failed, without repeating finished turns."""
     with boundary() as hints, ExitStack() as stack:
-        again = Reopening(
-            paths=paths or [],
-            more=[],
-            base_url=base_url,
-            tokenizer=tokenizer,
-            concurrency=concurrency,
-            timeout=timeout,
-            trust_usage=trust_usage,
-            as_json=as_json,
-            verified=not no_verify,
-            verbose=verbose,
-        )
         journal = stack.enter_context(Journal.open())
         record = journal.resumable(reading)
-        hints.append(again.hint.line(record.id))
-        session = again.session(stack, journal, record)
-        report(session, run(session, [session.resume(record.id)], verbose), as_json, again.hint, verbose)
+        hint = again.hint(paths or [])
+        hints.append(hint.line(record.id))
+        session = again.session(stack, journal, record, paths or [])
+        report(session, run(session, [session.resume(record.id)], again.verbose), again.as_json, hint, again.verbose)
 
 
+@goes_on
 def extend(
     reading: Id,
+    again: Reopening,
     more: Annotated[
         list[str] | None, typer.Argument(metavar="[MORE...]", help="Files that were added to the document.")
     ] = None,
-    base_url: BaseUrl = None,
-    tokenizer: Moved = None,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 600.0,
-    trust_usage: TrustUsage = None,
-    as_json: AsJson = False,
-    no_verify: NoVerify = False,
-    verbose: Verbose = False,
 ) -> None:
     """Read on in a document that has grown: only what was added to its files, and MORE.
 
     The result is that of one reading of the grown document. It takes the place of the old one, under the same id.
     """
     with boundary() as hints, ExitStack() as stack:
-        again = Reopening(
-            paths=[],
-            more=more or [],
-            base_url=base_url,
-            tokenizer=tokenizer,
-            concurrency=concurrency,
-            timeout=timeout,
-            trust_usage=trust_usage,
-            as_json=as_json,
-            verified=not no_verify,
-            verbose=verbose,
-        )
         journal = stack.enter_context(Journal.open())
         record = journal.resumable(reading)
-        session = again.session(stack, journal, record)
+        session = again.session(stack, journal, record, [*document_paths(record), *(more or [])])
         progress = session.extend(record.id)
-        hints.append(again.hint.line(record.id))
+        hint = again.hint()
+        hints.append(hint.line(record.id))
         if progress.closed:
             note(f"nothing was added to the document of {record.id}")
-        report(session, run(session, [progress], verbose), as_json, again.hint, verbose)
+        report(session, run(session, [progress], again.verbose), again.as_json, hint, again.verbose)
 
 
-def follow_up(stack: ExitStack, given: str, asked: list[str], again: Reopening, hints: list[str], *, reread: bool) -> None:
+def follow_up(
+    stack: ExitStack, given: str, paths: list[str], asked: list[str], again: Reopening, hints: list[str], *, reread: bool
+) -> None:
     """Answers questions from the memory of an earlier reading; with `reread`, searches for what it does not hold."""
     journal = stack.enter_context(Journal.open())
-    record = journal.resumable(given)
-    session = again.session(stack, journal, record)
+    record, hint = journal.resumable(given), again.hint(paths)
+    session = again.session(stack, journal, record, paths)
     whole = session.settings
     session.settings = from_memory(whole, record.id, left_by(journal, record, session.document))
-    results = run(session, start(session, asked, again.hint, hints), again.verbose)
+    results = run(session, start(session, asked, hint, hints), again.verbose)
     missing = [result.question for result in results if result.status == "not_found"]
     if missing and reread:
         note(f"the memory of {record.id} does not hold {len(missing)} of {len(asked)}: the document is searched for them")
         options = reader_options(session.opened, "search", None)
         session.settings = replace(whole, reader="search", reader_options=options, together=())
-        searched = run(session, start(session, missing, again.hint, hints), again.verbose)
+        searched = run(session, start(session, missing, hint, hints), again.verbose)
         found = {result.question: result for result in searched}
         results = [found.get(result.question, result) for result in results]
     elif missing:
         note(f"the memory of {record.id} does not hold it: with --reread, the document is searched")
-    report(session, results, again.as_json, again.hint, again.verbose)
+    report(session, results, again.as_json, hint, again.verbose)

@@ -12,7 +12,7 @@ from memagent.cli.again import Reopening, follow_up
 from memagent.cli.console import boundary
 from memagent.cli.estimate import print_estimate
 from memagent.cli.hints import Hint
-from memagent.cli.options import AsJson, Chosen, NoVerify, Price, Verbose, absolute, all_questions, reads
+from memagent.cli.options import AsJson, Chosen, NoVerify, Price, Verbose, absolute, all_questions, only_a_server, reads
 from memagent.cli.running import load_document, report, run, start
 from memagent.errors import ConfigError
 from memagent.journal import Journal
@@ -54,48 +54,37 @@ def ask(
 ) -> None:
     """Read documents with a small window and answer from the memory alone."""
     with boundary() as hints, ExitStack() as stack:
-        asked, paths = all_questions(question, questions), paths or []
+        asked, given = all_questions(question, questions), paths or []
+        others = direct or together or dry_run or no_journal or bool(encoding) or not only_a_server(chosen)
+        _check(given, earlier, reread, no_verify, others)
         if earlier is not None:
-            if direct or together or dry_run or no_journal or encoding or chosen.model != "embedded":
-                raise ConfigError("--from goes on from a reading, with its model and document: give only questions with it")
-            if reread and no_verify:
-                raise ConfigError("--reread searches for what verification says is missing: leave out --no-verify")
-            again = Reopening(
-                paths=paths,
-                more=[],
-                base_url=chosen.base_url,
-                tokenizer=chosen.tokenizer,
-                concurrency=chosen.concurrency,
-                timeout=chosen.timeout,
-                trust_usage=chosen.trust_usage,
-                as_json=as_json,
-                verified=not no_verify,
-                verbose=verbose,
-            )
-            follow_up(stack, earlier, asked, again, hints, reread=reread)
+            again = Reopening.of(chosen, as_json=as_json, verified=not no_verify, verbose=verbose)
+            follow_up(stack, earlier, given, asked, again, hints, reread=reread)
             return
-        if not paths:
-            raise ConfigError("no document given: name a file or folder, - for standard input, or --from with a reading")
-        if reread:
-            raise ConfigError("--reread goes with --from, whose memory may not hold the answer")
-        document = load_document(stack, paths, encoding, as_json)
+        located = [absolute(path) for path in given]
+        document = load_document(stack, given, encoding, as_json)
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
-        session = Session(
-            document,
-            opened,
-            settings,
-            journal,
-            paths=[absolute(path) for path in paths],
-            encoding=encoding,
-            verified=not no_verify,
-        )
+        verified = not no_verify
+        session = Session(document, opened, settings, journal, paths=located, encoding=encoding, verified=verified)
         if together:
             asked = session.together(asked)
         if dry_run:
             print_estimate(session, asked, price_in, price_out, as_json)
         else:
-            hint = Hint(paths=["PATH"] if "-" in paths else [], base_url=chosen.base_url)
+            hint = Hint(paths=["PATH"] if "-" in given else [], base_url=chosen.base_url)
             readings = start(session, asked, hint, hints)
             report(session, run(session, readings, verbose), as_json, hint, verbose)
+
+
+def _check(paths: list[str], earlier: str | None, reread: bool, no_verify: bool, others: bool) -> None:
+    """Raises ConfigError for options that do not go together. `others`: some that --from has no use for."""
+    if earlier is None and not paths:
+        raise ConfigError("no document given: name a file or folder, - for standard input, or --from with a reading")
+    if earlier is None and reread:
+        raise ConfigError("--reread goes with --from, whose memory may not hold the answer")
+    if earlier is not None and others:
+        raise ConfigError("--from goes on from a reading, as it was read: give only questions with it")
+    if reread and no_verify:
+        raise ConfigError("--reread searches for what verification says is missing: leave out --no-verify")

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -214,21 +214,35 @@ def _chosen(
     )
 
 
-def reads(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces the parameter `chosen` of a command by the options that choose the model and how it reads."""
-    shared = inspect.signature(_chosen).parameters
-    hints = get_type_hints(_chosen, include_extras=True) | get_type_hints(command, include_extras=True)
-    own = inspect.signature(command).parameters
-    merged = [
-        one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in own.items()
-        for one in (shared.values() if name == "chosen" else [parameter])
-    ]
+def sharing(name: str, make: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that replaces the parameter `name` of a command by the options of `make`, whose result it is given."""
+    shared = inspect.signature(make).parameters
 
-    @wraps(command)
-    def with_options(**values: Any) -> None:
-        command(chosen=_chosen(**{name: values.pop(name) for name in shared}), **values)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(make, include_extras=True) | get_type_hints(command, include_extras=True)
+        own = inspect.signature(command).parameters
+        merged = [
+            one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in own.values()
+            for one in (shared.values() if parameter.name == name else [parameter])
+        ]
 
-    with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]  # typer reads this
-    with_options.__annotations__ = {one.name: one.annotation for one in merged}
-    return with_options
+        @wraps(command)
+        def with_options(**values: Any) -> None:
+            command(**{name: make(**{option: values.pop(option) for option in shared})}, **values)
+
+        with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]  # typer reads this
+        with_options.__annotations__ = {one.name: one.annotation for one in merged}
+        return with_options
+
+    return decorate
+
+
+# For commands that choose a model and how it reads, as `chosen`.
+reads = sharing("chosen", _chosen)
+
+
+def only_a_server(chosen: Chosen) -> bool:
+    """Whether nothing was chosen but how to reach a server."""
+    reached = {name: getattr(chosen, name) for name in ("base_url", "concurrency", "timeout", "tokenizer", "trust_usage")}
+    return chosen == replace(_chosen(), **reached)
