@@ -226,14 +226,13 @@ def _again(
     model, base_url = options.get("model"), options.get("base_url")
     with _journal(options.get("journal")) as kept:
         record = kept.resumable(id)
-        settings = Settings.from_json(record.settings)
+        settings, encoding = Settings.from_json(record.settings), document_encoding(record)
         given = [*document_paths(record), *_paths(more)] if source is None else source
         with (
-            _opened(given, document_encoding(record)) as (document, paths),
+            _opened(given, encoding) as (document, paths),
             _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
         ):
-            verified = options.get("verify", True)
-            encoding, again = document_encoding(record), settings.reopened(opened)
+            again, verified = settings.reopened(opened), options.get("verify", True)
             yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
 
 

@@ -57,8 +57,12 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     if "gated" not in plans:
         reason = "the document does not fit the window, and the model or its profile has no faster reader"
         return Choice(reader="memory", reason=reason, plans=plans)
-    few = f"{at_once} at a time" if at_once < _AT_ONCE else "no parallel reader"
-    few = "few chunks" if count < _CHUNKS else few if served else "in this process"
+    reasons = (
+        ("few chunks", count < _CHUNKS),
+        ("in this process", not served),
+        (f"{at_once} at a time", at_once < _AT_ONCE),
+    )
+    few = next((reason for reason, holds in reasons if holds), "no parallel reader")
     return Choice(reader="gated", reason=f"{count:,} chunks, {few}", plans=plans)
 
 

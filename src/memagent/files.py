@@ -51,9 +51,7 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def locked(
-    folder: Path, busy: str = "another process is at the run in {folder}: wait for it, or give another folder"
-) -> Iterator[None]:
+def locked(folder: Path, busy: str = _BUSY) -> Iterator[None]:
     """Holds a folder for this process, as long as it lives. Raises ConfigError, with the message `busy`, if another process
     holds it. Where the system or the file system has no such locks, nothing is held."""
     try:

@@ -1,13 +1,13 @@
 """A document that has grown: which turns of its reading still hold, and where the text before the end is another one.
 
-A chunk depends only on the text from its start on, so all chunks of the old document but the last are chunks of the grown
-one as well. A reader that goes chunk by chunk has shown them already, with the same memories: its reading goes on from
-there, and ends as one reading of the grown document would have ended.
+A cut depends only on the text before it and on a little after it, so all chunks of the old document but the last are chunks
+of the grown one as well. A reader that goes chunk by chunk has shown them already, with the same memories: its reading goes
+on from there, and ends as one reading of the grown document would have ended. Where a server counts otherwise because more
+text follows, the reading goes on from the first chunk that is cut otherwise.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,6 @@ from memagent.result import Ledger
 
 # What these show of a chunk does not depend on what comes after it.
 READERS = ("memory", "gated", "recall", "append", "parallel")
-_BLOCK = 1 << 20
 # The turn of a chunk of the first pass; of a piece of it, with its characters; asked again, with how often.
 _FIRST_PASS = re.compile(r"(?:round-1/)?chunk-(\d+)(:\d+-\d+)?(?:~\d+)?")
 
@@ -44,19 +43,11 @@ def check_grown(record: ReadingRecord, document: Document) -> None:
             f"the document has {len(document):,} characters, and had {before:,} in reading {record.id}: it did not grow."
             " Read it again"
         )
-    if digest(document, before) != record.document["digest"]:
+    if document.digest_of(0, before) != record.document["digest"]:
         raise JournalError(
             f"the text that reading {record.id} read has changed{_where(record.document, document)}: only what is added at"
             " the end can be read on. Read the document again"
         )
-
-
-def digest(document: Document, end: int) -> str:
-    """The digest of the first `end` characters of a document, as `Document.digest` is that of all."""
-    made = hashlib.sha256()
-    for start in range(0, end, _BLOCK):
-        made.update(document.read(start, min(end, start + _BLOCK)).encode())
-    return made.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +109,8 @@ def kept(turns: Iterable[TurnEntry], chunks: Chunks, before: int, base: Base) ->
     last chunk where it goes on now, or that ended the reading before the document.
     """
     last = next(index for index, one in enumerate(chunks) if one.end >= before)
-    stable = chunks[
-        :last
-    ]  # the chunks that are as they were; a reading that ended with the last one is not at its beginning
+    # Without the old last chunk, even if it ends where it did: with it, the old reading had ended.
+    stable = chunks[:last]
 
     def holds(entry: TurnEntry) -> bool:
         named = _FIRST_PASS.fullmatch(entry.id)

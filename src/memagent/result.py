@@ -133,10 +133,7 @@ class Ledger:
         reply = "" if outcome in _NO_NOTE else reply_text(Completion(text=str(completion.get("text", ""))), "", False)[0]
         self._provenance.update(number, spans, memory, kind=kind, reply=reply)
         added = {key: completion.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
-        self.usage = Usage(
-            calls=self.usage.calls + 1,
-            **{key: getattr(self.usage, key) + value for key, value in added.items()},
-        )
+        self.usage += Usage(calls=1, **added)
 
     def take(self, entry: TurnEntry) -> None:
         """Takes in a turn from the journal."""

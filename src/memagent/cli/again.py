@@ -36,7 +36,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reopening:
-    """What a command line says of a reading that goes on: where server and tokenizer are now, and how to show the result."""
+    """What a command line says of a reading that goes on: where its server is now, and how to show the result."""
 
     base_url: str | None
     tokenizer: str | None

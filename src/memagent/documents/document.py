@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from memagent.documents.spool import Spool
 
 Kind: TypeAlias = Literal["text", "markdown", "html", "pdf", "docx", "epub"]
 
+_BLOCK = 1 << 20
 _HAS_SOURCE_LINES = ("text", "markdown")
 
 
@@ -83,6 +85,13 @@ class Document:
     def digest(self) -> str:
         """SHA-256 of the joined text in UTF-8, in hexadecimal."""
         return self._spool.digest
+
+    def digest_of(self, start: int, end: int) -> str:
+        """The digest of characters [start, end), as `digest` is that of all. Memory use does not grow with them."""
+        made = hashlib.sha256()
+        for place in range(start, end, _BLOCK):
+            made.update(self.read(place, min(end, place + _BLOCK)).encode())
+        return made.hexdigest()
 
     @property
     def checks(self) -> tuple[int, ...]:

@@ -7,21 +7,18 @@ make only ever grows at the end.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from memagent.core.types import Span
-from memagent.documents.document import Document, SourceFile
+from memagent.documents.document import Document, Kind, SourceFile
 from memagent.documents.loading import joined
 from memagent.errors import DocumentError
 from memagent.files import atomic_file
 
 _PARTS = "parts.json"
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +29,7 @@ class Part:
     """
 
     name: str
-    kind: Any
+    kind: Kind
     encoding: str | None
     bytes: int
     offset: int
@@ -77,7 +74,9 @@ class Snapshot:
         for file in document.files:
             last = known.pop(file.name, None)
             read = last.offset + last.characters if last else 0
-            if last and (len(file.span) < read or _digest(document, file, read) != last.digest):
+            if last and (
+                len(file.span) < read or document.digest_of(file.span.start, file.span.start + read) != last.digest
+            ):
                 edited.append(file.name)
             elif len(file.span) > read and (rest := document.read(file.span.start + read, file.span.end)).strip():
                 added.append((_part(document, file, read), rest))
@@ -126,15 +125,6 @@ def _part(document: Document, file: SourceFile, read: int) -> Part:
         bytes=file.bytes,
         offset=read,
         characters=file.span.end - start,
-        digest=_digest(document, file, len(file.span)),
+        digest=document.digest_of(file.span.start, file.span.end),
         pages=() if read else tuple((page.start - start, page.end - start) for page in file.pages),
     )
-
-
-def _digest(document: Document, file: SourceFile, characters: int) -> str:
-    """The digest of the first characters of a file's text."""
-    made = hashlib.sha256()
-    end = file.span.start + characters
-    for start in range(file.span.start, end, _BLOCK):
-        made.update(document.read(start, min(end, start + _BLOCK)).encode())
-    return made.hexdigest()
