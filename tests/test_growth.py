@@ -177,16 +177,45 @@ def test_text_that_changed_before_the_end_is_refused_with_the_place_and_nothing_
     assert memagent.extend(first, model=model(), journal=journal).error is None
 
 
-def test_readers_that_choose_from_the_whole_document_and_unfinished_readings_are_refused(journal, tmp_path) -> None:
+def test_readers_that_choose_from_the_whole_document_are_refused(journal, tmp_path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(text(random.Random(5), 30))
     direct = memagent.read(path, "q?", model=model(), journal=journal, reader="direct", **{**OPTIONS, "chunk_tokens": 9000})
     with pytest.raises(memagent.JournalError, match=r"used the reader 'direct', which chooses .* ask again"):
         memagent.extend(direct, model=model([]), journal=journal)
-    with pytest.raises(memagent.ModelUnavailableError):
-        memagent.read(path, "q?", model=model(lambda _: memagent.ModelUnavailableError("x")), journal=journal, **OPTIONS)
-    with pytest.raises(memagent.JournalError, match="is failed: end it first with memagent resume"):
-        memagent.extend(journal.list(limit=1)[0].id, model=model([]), journal=journal)
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_a_reading_that_stopped_goes_on_in_the_grown_document_as_one_reading(journal, tmp_path, how) -> None:
+    rng, path = random.Random(f"stopped/{how}"), tmp_path / "log.txt"
+    for stop in (0, 1, 3, 6):
+        path.write_text(text(rng, 40))
+        calls = iter(range(stop))
+
+        def dies(turn, calls=calls):
+            return script(turn) if next(calls, None) is not None else memagent.ModelUnavailableError("gone")
+
+        with pytest.raises(memagent.ModelUnavailableError):
+            memagent.read(path, "q?", model=model(dies), journal=journal, reader=how, **OPTIONS)
+        with path.open("a") as file:
+            file.write(text(rng, 20))
+        grown = memagent.extend(journal.list(limit=1)[0].id, model=model(), journal=journal)
+        there = memagent.read(path, "q?", model=model(), reader=how, **OPTIONS)
+        same = ("answer", "memory", "provenance", "turns", "outcomes", "share_read", "status", "quotes")
+        assert [getattr(grown, name) for name in same] == [getattr(there, name) for name in same]
+        if how != "parallel":  # whose turns of one step fail together
+            assert stop - 1 <= grown.turns_resumed <= stop  # the old last chunk goes on, and is read again
+
+
+def test_a_reading_that_another_process_is_at_is_left_to_it(journal, tmp_path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(text(random.Random(6), 40))
+    first = memagent.read(path, "q?", model=model(), journal=journal, **OPTIONS)
+    with memagent.Journal.open(journal.path) as other:
+        other.extend(first.id, document={}, plan_digest="x", planned=1, keep=2)
+        with pytest.raises(memagent.JournalError, match="is in use by process"):
+            journal.extend(first.id, document={}, plan_digest="x", planned=1, keep=1)
+    assert journal.show(first.id).turns == 2
 
 
 def test_the_command_reads_on(tmp_path, monkeypatch) -> None:

@@ -143,6 +143,22 @@ def test_a_run_whose_server_fails_keeps_the_answers_and_goes_on_in_the_next(note
     assert answers(watching.run("ship", model(), journal)) == ["Bob", "Oslo"]
 
 
+def test_a_question_that_always_fails_does_not_hold_up_the_others(notes, journal) -> None:
+    def fails(turn):
+        return (
+            memagent.ModelUnavailableError("gone") if "port" in turn.user.partition("</question>")[0] else reply(turn.user)
+        )
+
+    added(notes)
+    watching.run("ship", model(fails), journal)
+    for name in ("Bob", "Cid"):
+        (notes / f"day-{name}.txt").write_text(f"The captain is {name}. ")
+        update = watching.run("ship", model(fails), journal)
+        assert (answers(update), [one.error for one in update.readings]) == ([name, None], [None, "gone"])
+    (notes / "port.txt").write_text("The port is Lima. ")
+    assert answers(watching.run("ship", model(), journal)) == ["Cid", "Lima"]
+
+
 def test_a_run_that_ended_at_its_verification_is_finished_by_the_next(notes, journal) -> None:
     class Killed(BaseException):
         pass

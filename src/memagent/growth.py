@@ -28,16 +28,14 @@ _FIRST_PASS = re.compile(r"(?:round-1/)?chunk-(\d+)(:\d+-\d+)?(?:~\d+)?")
 
 
 def check_grown(record: ReadingRecord, document: Document) -> None:
-    """Raises JournalError if a reading cannot go on in a document: for its reader or status, or because the text that it
-    read is not the beginning of this one; says about where the two part."""
+    """Raises JournalError if a reading cannot go on in a document: for its reader, or because the text that it read is not
+    the beginning of this one; says about where the two part."""
     reader, before = record.settings.get("reader"), int(str(record.document["characters"]))
     if reader not in READERS:
         raise JournalError(
             f"reading {record.id} used the reader {reader!r}, which chooses what it reads from the whole document:"
             f" ask again. {', '.join(READERS)} can go on"
         )
-    if record.status != "answered":
-        raise JournalError(f"reading {record.id} is {record.status}: end it first with memagent resume {record.id}")
     if len(document) < before:
         raise JournalError(
             f"the document has {len(document):,} characters, and had {before:,} in reading {record.id}: it did not grow."

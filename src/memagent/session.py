@@ -159,7 +159,7 @@ class Session:
         return reading
 
     def extend(self, id: str) -> Progress:
-        """Reopens an answered reading whose document has grown: what was added is read with the memory from before it.
+        """Goes on with a reading, answered or not, whose document has grown: what was added is read with the memory so far.
 
         The result is that of one reading of the grown document. Raises JournalError if the settings are not those it was
         begun with, if its text has changed before the end, or for a reader that cannot go on.

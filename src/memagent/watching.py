@@ -57,7 +57,7 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """A watch as it is on disk. `parts`: how many parts of the copy its readings are about;
-    `pending`: they may not be there yet, because a run ended before it was done. `gone` and `edited` are files
+    `pending`: not all of them are there yet, because a run ended before it was done. `gone` and `edited` are files
     whose text, as it was read, is no longer there."""
 
     name: str
@@ -191,8 +191,6 @@ def run(
             if rebuild:
                 runner.forget()
                 shutil.rmtree(folder, ignore_errors=True)
-            elif (left := runner.finish()) and any(reading.error is not None for reading in left):
-                return Update(watch=runner.watch, changes=Changes(), before=watch.questions, readings=left)
             changes = copy.update(document)
         readings = runner.read_on(changes)
         return Update(watch=runner.watch, changes=changes, before=watch.questions, readings=readings)
@@ -219,42 +217,27 @@ class _Runner:
         fresh = tuple(replace(one, reading=None, doubtful=()) for one in self.watch.questions)
         self._save(replace(self.watch, questions=fresh, parts=0, pending=False, edited=(), gone=()))
 
-    def finish(self) -> tuple[Reading, ...]:
-        """Ends the readings that an earlier run left unfinished, on the text that they were about."""
-        if not self.watch.pending:
-            return ()
-        return self._read(self.watch.parts)
-
     def read_on(self, changes: Changes) -> tuple[Reading, ...]:
         """Reads what was added, and notes what was edited or deleted."""
         self.watch = replace(self.watch, edited=changes.edited, gone=changes.deleted, runs=self.watch.runs + 1)
         readings: tuple[Reading, ...] = ()
-        if len(self.copy.parts) > self.watch.parts or any(self._status(one) is None for one in self.watch.questions):
-            readings = self._read(len(self.copy.parts))
+        grown, lost = len(self.copy.parts) > self.watch.parts, any(not self._there(one) for one in self.watch.questions)
+        if grown or lost or self.watch.pending:
+            readings = self._read()
         self._save(replace(self.watch, questions=tuple(self._marked(one) for one in self.watch.questions)))
         return readings
 
-    def _read(self, parts: int) -> tuple[Reading, ...]:
-        """Extends, resumes or begins the reading of each question, so that it is about so many parts."""
-        self._save(replace(self.watch, parts=parts, pending=True))
-        with self.copy.document(parts) as document:
-            session = Session(
-                document,
-                self.opened,
-                self.settings,
-                self.journal,
-                paths=[],
-                verified=self.verify,
-            )
+    def _read(self) -> tuple[Reading, ...]:
+        """Begins the reading of each question, or goes on with it where it stopped, in all of the text."""
+        self._save(replace(self.watch, parts=len(self.copy.parts), pending=True))
+        with self.copy.document() as document:
+            session = Session(document, self.opened, self.settings, self.journal, verified=self.verify)
             progresses, standing = list[Progress](), list[Standing]()
             for one in self.watch.questions:
-                status = self._status(one)
-                if one.reading is None or status is None:
-                    [progress] = session.start([one.question])
-                elif status == "answered":
+                if one.reading is not None and self._there(one):
                     progress = session.extend(one.reading)
                 else:
-                    progress = session.resume(one.reading)
+                    [progress] = session.start([one.question])
                 progresses.append(progress)
                 standing.append(replace(one, reading=progress.id))
                 self._save(replace(self.watch, questions=(*standing, *self.watch.questions[len(standing) :])))
@@ -264,19 +247,19 @@ class _Runner:
             self._save(replace(self.watch, questions=tuple(map(_answered, standing, results)), pending=failed))
             return tuple(results)
 
-    def _status(self, one: Standing) -> str | None:
-        """The status of a question's reading; None if there is none any more."""
+    def _there(self, one: Standing) -> bool:
+        """Whether a question has a reading, and the journal still has that."""
         if one.reading is None:
-            return None
+            return False
         try:
-            return self.journal.show(one.reading).status
+            return self.journal.show(one.reading) is not None
         except JournalError:
-            return None  # deleted: it is read afresh
+            return False  # deleted: it is read afresh
 
     def _marked(self, one: Standing) -> Standing:
         """The question with the memory lines that came from files whose text is no longer there."""
         lost = {*self.watch.edited, *self.watch.gone}
-        if not lost or one.reading is None or self._status(one) is None:
+        if not lost or one.reading is None or not self._there(one):
             return replace(one, doubtful=())
         with self.copy.document(self.watch.parts) as document:
             parts = [(part.name in lost, file.span) for part, file in zip(self.copy.parts, document.files, strict=False)]

@@ -177,10 +177,10 @@ class Journal:
         keep: int,
         base: Mapping[str, JSON] | None = None,
     ) -> None:
-        """Reopens an answered reading with the document as it is now and its first `keep` turns, held by this journal.
+        """Goes on with a reading in the document as it is now, with its first `keep` turns, held by this journal.
 
         Answer, verdicts and the turns after those go, all in one transaction. `base` is what the kept turns came to, which
-        saves going through them again. Raises JournalError if the reading is not answered.
+        saves going through them again. Raises JournalError if another live owner holds the reading.
         """
         summary = None if base is None else pack(dump(base, "what the kept turns came to"))
         text = pack(dump(redact(document, "document"), "document"))
@@ -188,12 +188,11 @@ class Journal:
         with self._write() as db:
             row = self._row(id)
             _check_protocol(row)
-            if row["status"] != "answered":
-                raise JournalError(f"reading {row['id']} is {row['status']}: only an answered reading can be extended")
+            self._check_free(row)
             db.execute("DELETE FROM turns WHERE reading = ? AND number >= ?", [row["key"], keep])
             db.execute(
-                "UPDATE readings SET status = 'running', answer = NULL, seconds = NULL, verdicts = NULL, document = ?,"
-                " base = ?, plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
+                "UPDATE readings SET status = 'running', reason = NULL, answer = NULL, seconds = NULL, verdicts = NULL,"
+                " document = ?, base = ?, plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
                 [text, summary, plan_digest, planned, self._me, time.time(), row["key"]],
             )
 
@@ -209,12 +208,8 @@ class Journal:
             _check_protocol(row)
             if row["status"] == "answered":
                 raise JournalError(f"reading {row['id']} is already answered: show it, or start a new one")
-            owner = self._live_owner(row)
-            if owner and owner != self._owner and not force:
-                raise JournalError(
-                    f"reading {row['id']} is in use by {owner}, active {time.time() - row['updated']:.0f} s ago:"
-                    " wait for it, stop it, or force the takeover"
-                )
+            if not force:
+                self._check_free(row)
             db.execute(
                 "UPDATE readings SET status = 'running', reason = NULL, owner = ?, touched = ? WHERE key = ?",
                 [self._me, time.time(), row["key"]],
@@ -370,6 +365,15 @@ class Journal:
             ids = ", ".join(row["id"] for row in rows[:5]) + (", …" if len(rows) > 5 else "")
             raise JournalError(f"{given!r} is the beginning of several ids ({ids}): use a longer part of the id")
         return cast(sqlite3.Row, rows[0])
+
+    def _check_free(self, row: sqlite3.Row) -> None:
+        """Raises JournalError if another live owner holds the reading."""
+        owner = self._live_owner(row)
+        if owner and owner != self._owner:
+            raise JournalError(
+                f"reading {row['id']} is in use by {owner}, active {time.time() - row['updated']:.0f} s ago:"
+                " wait for it, stop it, or force the takeover"
+            )
 
     def _live_owner(self, row: sqlite3.Row) -> Owner | None:
         owner = Owner.loads(row["owner"]) if row["owner"] else None
