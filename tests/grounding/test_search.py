@@ -33,6 +33,8 @@ def verdict(answer: str, text: str, *origins: LineOrigin):
         ("ahab", "Captain Ahab", "Captain Ahab"),
         ("4821973.", "The code is 4821973. The end.", "The code is 4821973."),
         ("x", "x", None),
+        ("7", "A week has 7 days.", "A week has 7 days."),
+        ("7", "It is 7.5 or 17.", None),
     ],
 )
 def test_whole_words_are_looked_for_and_their_sentence_is_the_quote(answer: str, text: str, found: str | None) -> None:

@@ -18,7 +18,7 @@ from rapidfuzz.fuzz import partial_ratio_alignment
 
 from memagent.core.spans import merged
 from memagent.core.types import Span, Text
-from memagent.grounding.normal import Normal, normal, wide
+from memagent.grounding.normal import NUMBER, WORD, Normal, normal, whole, wide
 
 THRESHOLD = 88.0  # per cent of the characters of an inexact passage that agree with the source
 _SHORTEST = 12  # levelled characters of a passage that is compared inexactly; shorter ones must agree
@@ -28,8 +28,6 @@ _LONGEST, _MOST_PIECES = 10_000, 20  # characters of a quote, and its pieces
 _BLOCK = 1 << 20
 _MOST_PLACES = 1000  # of one word
 _ANCHORS, _ANCHOR = 6, 40  # words to look for, and the characters of each
-_WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"\d(?:[\d.,:/-]*\d)?")
 _ELLIPSIS = re.compile(r"[\[(]?(?:…|\.{3,}|(?:\. ){2,}\.)[\])]?")
 _EDGES = " '.,;:!?-–"
 
@@ -59,7 +57,7 @@ def align(
     parts = merged(spans) if spans is not None else (Span(start=0, end=len(text)),)
     if len(quote) > _LONGEST:
         return ()
-    pieces = [piece for piece in (piece.strip() for piece in _ELLIPSIS.split(quote)) if _WORD.search(piece)]
+    pieces = [piece for piece in (piece.strip() for piece in _ELLIPSIS.split(quote)) if WORD.search(piece)]
     if not 0 < len(pieces) <= _MOST_PIECES:
         return ()
     found: list[Alignment] = []
@@ -107,13 +105,14 @@ def _in(piece: str, level: Normal, content: str, threshold: float) -> Alignment 
 
 
 def _nearly(sought: str, source: Normal, threshold: float) -> Alignment | None:
-    if len(sought) < _SHORTEST or len(source.text) < len(sought) // 2:
-        return None
-    match = partial_ratio_alignment(sought, source.text, score_cutoff=threshold)
-    if match is None or len(source.text) < len(sought):
+    """The most similar place, for a passage that is long enough and no longer than the source."""
+    match = None
+    if _SHORTEST <= len(sought) <= len(source.text):
+        match = partial_ratio_alignment(sought, source.text, score_cutoff=threshold)
+    if match is None:
         return None
     start, end = _snapped(source.text, *_ends(sought, source.text, match.dest_start, match.dest_end))
-    if _NUMBER.findall(sought) != _NUMBER.findall(source.text[start:end]):
+    if NUMBER.findall(sought) != NUMBER.findall(source.text[start:end]):
         return None
     begin, stop = source.source(start, end)
     return Alignment(start=begin, end=stop, kind="fuzzy", score=round(match.score, 1))
@@ -135,10 +134,8 @@ def _ends(sought: str, text: str, start: int, end: int) -> tuple[int, int]:
 
 def _whole_words(sought: str, text: str) -> int:
     """Where the words stand, not as parts of longer words; -1: nowhere."""
-    at = text.find(sought)
-    while at >= 0 and (_inside(text, at) or _inside(text, at + len(sought))):
-        at = text.find(sought, at + 1)
-    return at
+    match = whole(sought).search(text)
+    return match.start() if match else -1
 
 
 def _inside(text: str, place: int) -> bool:
@@ -181,7 +178,7 @@ def _anchors(piece: str) -> list[str]:
     """The longest words of a passage; of a script without spaces, runs of four characters."""
     words = dict.fromkeys(
         part
-        for word in _WORD.findall(piece)
+        for word in WORD.findall(piece)
         for part in (
             [word[at : at + 4] for at in range(0, max(1, len(word) - 3), 4)] if wide(word[0]) else [word[:_ANCHOR]]
         )
@@ -206,7 +203,7 @@ def _places(words: Sequence[str], text: Text, span: Span) -> list[list[int]]:
 
 def _in_a_row(piece: str, text: Text, span: Span) -> list[int]:
     """The first places where the words of a passage follow each other, whatever is between them but words."""
-    sought = re.compile(r"[\W_]+".join(map(re.escape, _WORD.findall(piece))), re.IGNORECASE)
+    sought = re.compile(r"[\W_]+".join(map(re.escape, WORD.findall(piece))), re.IGNORECASE)
     blocks = range(span.start, span.end, _BLOCK)
     shown = ((start, text.read(start, min(span.end, start + _BLOCK + 2 * len(piece)))) for start in blocks)
     found = (start + match.start() for start, content in shown for match in sought.finditer(content))

@@ -5,29 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from memagent.grounding.normal import normal, wide
+from memagent.grounding.normal import BULLET, NUMBER, WORD, normal, whole, wide
 
 _HELD = 0.5  # share of the words of a claim that the passages have to hold
 _SHORT = 4  # words of an item of a list that stands on one line
 _VERDICTS = frozenset({"yes", "no", "true", "false"})  # a claim about the question: it has no words to look for
-_BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)])\s+")
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+(?=[^\W\d_a-z])")
 _ITEM = re.compile(r"\s*[;、]\s*|\s*,\s+(?:and\s+|or\s+)?|\s+and\s+")
-# What stands around whole words and numbers: "500" is no part of "12,500.00".
-BEFORE, AFTER = r"(?<!\w)(?<!\d[.,])", r"(?!\w)(?![.,]\d)"
-_WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"\d(?:[\d.,:/-]*\d)?")
 
 
 def claims(answer: str) -> tuple[str, ...]:
     """The items of an answer: its lines, sentences, or the short items of a list; else the answer itself."""
-    lines = [_BULLET.sub("", line).strip() for line in answer.splitlines()]
+    lines = [BULLET.sub("", line).strip() for line in answer.splitlines()]
     parts = [part.strip() for line in lines for part in _SENTENCE.split(line) if part.strip()]
     if len(parts) == 1:
         items = [item.strip(" .") for item in _ITEM.split(parts[0]) if item.strip(" .")]
         if len(items) > 1 and all(len(item.split()) <= _SHORT for item in items):
             parts = items
-    return tuple(dict.fromkeys(parts))
+    return tuple(dict.fromkeys(part for part in parts if WORD.search(part)))
 
 
 def held(claim: str, passages: Sequence[str], question: str = "") -> bool:
@@ -38,10 +33,10 @@ def held(claim: str, passages: Sequence[str], question: str = "") -> bool:
     if not passages:
         return False
     level, known = normal(claim).text, [normal(passage).text for passage in passages]
-    if any(re.search(f"{BEFORE}{re.escape(level)}{AFTER}", text) for text in known):
+    if any(whole(level).search(text) for text in known):
         return True
-    numbers = {number for text in known for number in _NUMBER.findall(text)}
-    if not set(_NUMBER.findall(level)) <= numbers:
+    numbers = {number for text in known for number in NUMBER.findall(text)}
+    if not set(NUMBER.findall(level)) <= numbers:
         return False
     words = units(claim) - units(question) - _VERDICTS or units(claim) - _VERDICTS
     there = words & {word for passage in passages for word in units(passage)}
@@ -50,16 +45,16 @@ def held(claim: str, passages: Sequence[str], question: str = "") -> bool:
 
 def touches(answer: str, passage: str, question: str = "") -> bool:
     """Whether a passage shares a number or word with an answer, those of the question apart, if the answer has any."""
-    numbers = set(_NUMBER.findall(normal(answer).text))
+    numbers = set(NUMBER.findall(normal(answer).text))
     words = units(answer) - units(question) - _VERDICTS
-    shared = (words & units(passage)) | (numbers & set(_NUMBER.findall(normal(passage).text)))
+    shared = (words & units(passage)) | (numbers & set(NUMBER.findall(normal(passage).text)))
     return bool(shared) or not words | numbers
 
 
 def units(text: str) -> set[str]:
     """The levelled words of a text without its numbers; of a script that is written without spaces, pairs of characters."""
     found: set[str] = set()
-    for word in _WORD.findall(normal(text).text):
+    for word in WORD.findall(normal(text).text):
         if wide(word[0]):
             found.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
         elif not word.isdigit():

@@ -30,6 +30,10 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+WORD = re.compile(r"[^\W_]+")
+NUMBER = re.compile(r"\d(?:[\d.,:/-]*\d)?")
+BULLET = re.compile(r"^\s*(?:[-*•–>]|\(?\d{1,3}[.)])\s+")
+
 
 @dataclass(frozen=True, slots=True)
 class Normal:
@@ -77,6 +81,19 @@ def normal(text: str) -> Normal:
 def _no_space(chars: list[str], text: str, after: int) -> bool:
     """Whether white space says nothing: at the beginning, and between two characters of a script without spaces."""
     return not chars or (after < len(text) and wide(chars[-1]) and wide(text[after]))
+
+
+def whole(words: str, *, loose: bool = False) -> re.Pattern[str]:
+    """These words, not as parts of longer words or numbers: "500" is no part of "12,500.00". `loose`: in any case, and with
+    any white space between them. Scripts that are written without spaces have no borders to look for."""
+    body = r"\s+".join(map(re.escape, words.split())) if loose else re.escape(words)
+    before = r"(?<!\w)(?<!\d[.,])" if _has_borders(words[0]) else ""
+    after = r"(?!\w)(?![.,]\d)" if _has_borders(words[-1]) else ""
+    return re.compile(before + body + after, re.IGNORECASE if loose else 0)
+
+
+def _has_borders(char: str) -> bool:
+    return char.isalnum() and not wide(char)
 
 
 def wide(char: str) -> bool:

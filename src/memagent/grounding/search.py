@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from memagent.core import LineOrigin
 from memagent.grounding.alignment import Alignment
-from memagent.grounding.claims import AFTER, BEFORE, claims
-from memagent.grounding.normal import wide
+from memagent.grounding.claims import claims
+from memagent.grounding.normal import whole
 from memagent.grounding.verdict import Located, Verdict, judged, quote
 
-_SHORTEST = 2
+_SHORTEST = 2  # characters of words that are looked for, numbers apart
 _AROUND = 240  # characters of a sentence that are shown on either side of the words
 _BORDER = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)\s*|\n\s*\n\s*")
 
@@ -31,9 +31,9 @@ def verdict_by_search(answer: str, origins: Iterable[LineOrigin], text: Located)
 
 def _find(claim: str, origins: Sequence[LineOrigin], text: Located) -> tuple[Alignment, int] | None:
     """The sentence around the words of a claim, and the turn that noted it."""
-    if len(claim) < _SHORTEST:
+    if not claim or (len(claim) < _SHORTEST and not claim.isdigit()):
         return None
-    sought = pattern(claim)
+    sought = whole(claim, loose=True)
     ordered = sorted(origins, key=lambda origin: sought.search(origin.line) is None)
     for turn, span in ((origin.turn, span) for origin in ordered for span in origin.spans):
         content = text.read(span.start, span.end)
@@ -41,16 +41,6 @@ def _find(claim: str, origins: Sequence[LineOrigin], text: Located) -> tuple[Ali
             start, end = sentence(content, match.start(), match.end())
             return Alignment(start=span.start + start, end=span.start + end, kind="exact"), turn
     return None
-
-
-def pattern(words: str) -> re.Pattern[str]:
-    """The words as whole words, whatever white space is between them, in any case.
-
-    Scripts written without spaces have no word borders to look for.
-    """
-    joined = r"\s+".join(re.escape(word) for word in words.split())
-    before, after = (BEFORE if _has_borders(words[0]) else "", AFTER if _has_borders(words[-1]) else "")
-    return re.compile(before + joined + after, re.IGNORECASE)
 
 
 def sentence(content: str, start: int, end: int) -> tuple[int, int]:
@@ -68,7 +58,3 @@ def sentence(content: str, start: int, end: int) -> tuple[int, int]:
     while last > end and content[last - 1].isspace():
         last -= 1
     return first, last
-
-
-def _has_borders(char: str) -> bool:
-    return char.isalnum() and not wide(char)

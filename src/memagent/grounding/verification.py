@@ -4,7 +4,6 @@ model copies the passage that supports the answer, or says that there is none; w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,11 +12,11 @@ from memagent.core.outcomes import fit, says
 from memagent.core.types import Text
 from memagent.grounding.alignment import align
 from memagent.grounding.claims import claims, held, touches, units
+from memagent.grounding.normal import BULLET
 from memagent.grounding.verdict import Located, Quote, Verdict, judged, quote
 
 MOST_CHECKS = 4
 _OVERLAP = 8  # pieces of a long place overlap by this part of a chunk
-_BULLET = re.compile(r"^\s*(?:[-*•–>]|\(?\d{1,3}[.)])\s+")
 _MARKS = "\"'“”‘’„«»`"
 
 
@@ -69,7 +68,7 @@ def _quotes(check: Check, reply: str, text: Located, unsupported: str) -> Iterat
     """The passages of a reply that stand in the place that was shown: the reply as a whole, or line by line."""
     if says(reply, unsupported):
         return
-    lines = [_BULLET.sub("", line).strip().strip(_MARKS).strip() for line in reply.splitlines()]
+    lines = [BULLET.sub("", line).strip().strip(_MARKS).strip() for line in reply.splitlines()]
     for passage in [reply.strip().strip(_MARKS), *lines]:
         places = align(passage, text, [check.span])
         yield from (quote(text, place, check.noted) for place in places)
