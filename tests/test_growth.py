@@ -14,6 +14,8 @@ from memagent.cli import app
 from memagent.growth import READERS
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
+from memagent.session import Session
+from memagent.settings import Settings
 from tests.cli.conftest import FACT, reader
 from tests.faults import FaultServer
 
@@ -205,6 +207,24 @@ def test_a_reading_that_stopped_goes_on_in_the_grown_document_as_one_reading(jou
         assert [getattr(grown, name) for name in same] == [getattr(there, name) for name in same]
         if how != "parallel":  # whose turns of one step fail together
             assert stop - 1 <= grown.turns_resumed <= stop  # the old last chunk goes on, and is read again
+
+
+def test_a_reading_of_several_questions_is_read_on_by_the_command_alone(journal, tmp_path) -> None:
+    path, rng = tmp_path / "log.txt", random.Random(8)
+    path.write_text(text(rng, 40))
+    options = {**OPTIONS, "question_tokens": 200, "chunk_tokens": 300}
+    asked = ["first?", "second?"]
+    first, _ = memagent.read_many(path, asked, model=model(), journal=journal, together=True, **options)
+    with path.open("a") as file:
+        file.write(text(rng, 30))
+    with pytest.raises(memagent.JournalError, match=f"answers 2 questions: extend it with memagent extend {first.id}"):
+        memagent.extend(first, model=model([]), journal=journal)
+    whole = memagent.read_many(path, asked, model=model(), together=True, **options)
+    with memagent.load([path]) as document:
+        record = journal.show(first.id)
+        session = Session(document, model(), Settings.from_json(record.settings), journal)
+        grown = session.run([session.extend(first.id)])
+    assert [(one.answer, one.memory, one.turns) for one in grown] == [(one.answer, one.memory, one.turns) for one in whole]
 
 
 def test_a_reading_that_another_process_is_at_is_left_to_it(journal, tmp_path) -> None:

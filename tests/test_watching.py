@@ -90,8 +90,8 @@ def test_each_run_reads_what_is_new_and_says_which_answers_changed(notes, journa
     assert answers(second) == ["Ann", "Lima"]
     assert [(old.answer, new.answer) for old, new in second.changed] == [("not in the document", "Lima")]
     assert second.changes.new == (str(notes / "day-02.txt"),)
-    [quote] = second.watch.questions[1].quotes
-    assert (quote["cited_text"], quote["file"]) == ("The port is Lima", str(notes / "day-02.txt"))
+    [quote] = second.watch.questions[1].verdict.quotes
+    assert (quote.cited_text, quote.file) == ("The port is Lima", str(notes / "day-02.txt"))
     updates = [turn for turn in asked.engine.turns if turn.kind == "update"]
     assert 2 <= len(updates) <= 4  # the last chunk again, and what is new, for two questions
     third = watching.run("ship", model([]), journal)
@@ -108,7 +108,7 @@ def test_the_order_in_which_files_come_is_the_order_of_the_text(notes, journal) 
         file.write("The captain is Cid.")
     grown = watching.run("ship", model(), journal)
     assert (answers(grown)[0], grown.changes.grown) == ("Cid", (str(notes / "day-01.txt"),))
-    assert "(from character " in grown.watch.questions[0].quotes[0]["file"]
+    assert "(from character " in grown.watch.questions[0].verdict.quotes[0].file
 
 
 def test_edited_and_deleted_files_are_told_and_what_came_from_them_is_marked(notes, journal) -> None:
@@ -211,6 +211,8 @@ def test_bad_input_is_refused_and_nothing_is_lost(notes, journal, home) -> None:
     for name in ("", "../x", "a/b", ".hidden", "x" * 65):
         with pytest.raises(ConfigError, match="a watch cannot be named"):
             watching.show(name)
+    with pytest.raises(ConfigError, match="a watch cannot read standard input"):
+        watching.add("ship", ["-"], [PORT], make_settings(model(), model="scripted", **OPTIONS))
     with pytest.raises(ConfigError, match="the reader 'search' chooses what it reads"):
         added(notes, reader="search")
     added(notes)
@@ -254,7 +256,7 @@ def test_the_commands(notes, tmp_path) -> None:
         ran = command("watch", "run", "ship")
         assert "ship: 1 new, 1 of 2 answers changed\n" in ran.stdout
         assert (
-            "  was: not in the document\nWhich port?\nLima\n  supported by the document:\n  “The port is Lima”"
+            "Which port?\nLima\n  before: not in the document\n  supported by the document:\n  “The port is Lima”"
             in ran.stdout
         )
         assert f"  edited since it was read: {notes / 'day-01.txt'}; memagent watch run ship --rebuild" in ran.stdout

@@ -198,6 +198,9 @@ def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator
 @contextmanager
 def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
     with _again(_id_of(reading), more if isinstance(more, Document) else None, options, more) as (session, record):
+        if session.settings.together:
+            count = len(session.settings.together)
+            raise JournalError(f"reading {record.id} answers {count} questions: extend it with memagent extend {record.id}")
         yield session, session.extend(record.id)
 
 

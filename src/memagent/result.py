@@ -13,7 +13,7 @@ from memagent.core.spans import merged
 from memagent.core.types import TurnKind, Usage
 from memagent.errors import ModelError
 from memagent.grounding.run import Verified
-from memagent.grounding.verdict import Located, Quote, Status
+from memagent.grounding.verdict import Located, Quote, Status, Verdict
 from memagent.journal import TurnEntry
 
 # What a turn came to whose reply is no note.
@@ -68,6 +68,13 @@ class Reading:
     identity: str = ""
     seconds: float = 0.0
     cause: ModelError | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What verification came to; None: it was not verified."""
+        if self.status is None:
+            return None
+        return Verdict(status=self.status, quotes=self.quotes, unsupported=self.unsupported, error=self.verification_error)
 
     def verified(self, found: Verified) -> Reading:
         """The same reading with what verification came to."""

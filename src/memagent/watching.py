@@ -22,6 +22,7 @@ from memagent.documents.snapshot import Changes, Snapshot
 from memagent.errors import ConfigError, JournalError
 from memagent.files import atomic_file, locked
 from memagent.grounding.claims import units
+from memagent.grounding.verdict import Verdict
 from memagent.growth import READERS
 from memagent.home import data_folder
 from memagent.journal import Journal
@@ -40,7 +41,7 @@ _BUSY = "the watch {name!r} is running already: wait for it to end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A question and what is known: its reading, and the last answer with its status and quotes (as in `Verdict`).
+    """A question and what is known: its reading, and the last answer with its verdict (None: it was not verified).
 
     `doubtful` are lines of the memory that came from files which were edited or deleted since.
     """
@@ -48,10 +49,14 @@ class Standing:
     question: str
     reading: str | None = None
     answer: str | None = None
-    status: str | None = None
-    quotes: tuple[Mapping[str, Any], ...] = ()
-    unsupported: tuple[str, ...] = ()
+    verdict: Verdict | None = None
     doubtful: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Standing:
+        """The question that is part of `Watch.to_json`."""
+        verdict = Verdict.from_json(values["verdict"]) if values["verdict"] else None
+        return cls(**{**values, "verdict": verdict, "doubtful": tuple(values["doubtful"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +84,7 @@ class Watch:
     def from_json(cls, values: Mapping[str, Any]) -> Watch:
         """The watch that `to_json` wrote."""
         plain = {name: tuple(values[name]) for name in ("paths", "edited", "gone")}
-        questions = tuple(
-            Standing(**{**one, **{name: tuple(one[name]) for name in ("quotes", "unsupported", "doubtful")}})
-            for one in values["questions"]
-        )
-        return cls(**{**values, **plain, "questions": questions})
+        return cls(**{**values, **plain, "questions": tuple(map(Standing.from_json, values["questions"]))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ def add(
         raise ConfigError(f"there is a watch {name!r} already: remove it first, or choose another name")
     if not questions or len(set(questions)) < len(questions):
         raise ConfigError("a watch needs questions, each of them once")
+    if "-" in paths:
+        raise ConfigError("a watch cannot read standard input, which is there only once: name files or folders")
     if settings.reader not in READERS:
         raise ConfigError(
             f"the reader {settings.reader!r} chooses what it reads from the whole document: a watch needs one of"
@@ -284,13 +287,4 @@ def _from_lost(origin: LineOrigin, document: Document, parts: Sequence[tuple[boo
 
 def _answered(one: Standing, result: Reading) -> Standing:
     """The question with a new answer; with the one it had if the reading failed."""
-    if result.error is not None:
-        return one
-    values = result.to_json()
-    return replace(
-        one,
-        answer=result.answer,
-        status=result.status,
-        quotes=tuple(values["quotes"]),
-        unsupported=result.unsupported,
-    )
+    return one if result.error is not None else replace(one, answer=result.answer, verdict=result.verdict)

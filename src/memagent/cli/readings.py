@@ -64,8 +64,8 @@ def show(reading: Id, as_json: AsJson = False) -> None:
         write(f"{record.id} · {record.status} · {record.turns} turns")
         _print_turns(journal.turns(record.id))
         write((record.answer, "bold green") if record.answer else record.reason or "no answer yet")
-        for verdict in [Verdict.from_json(one) for one in record.verdicts or ()]:
-            print_verdict(verdict.status, verdict.quotes, verdict.unsupported)
+        for verdict in record.verdicts or ():
+            print_verdict(Verdict.from_json(verdict))
 
 
 @app.command("export")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from memagent.cli.console import err, plain, write
 from memagent.cli.hints import Hint
 from memagent.documents import Document
-from memagent.grounding.verdict import Quote, Status
+from memagent.grounding.verdict import Status, Verdict
 from memagent.result import Reading
 from memagent.session import Session
 
@@ -39,8 +39,8 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
                 err.print(plain(hint.line(result.id)), soft_wrap=True)
             continue
         write((result.answer, "bold green"))
-        if result.status is not None:
-            print_verdict(result.status, result.quotes, result.unsupported)
+        if result.verdict is not None:
+            print_verdict(result.verdict)
         if result.verification_error:
             err.print(f"[dim]verification: {plain(result.verification_error)}[/]", soft_wrap=True)
         if number == len(results) or not session.settings.together:  # else they have one memory
@@ -58,14 +58,14 @@ def print_left_out(document: Document) -> None:
     err.print(f"[dim]skipped: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
 
 
-def print_verdict(status: Status, quotes: Sequence[Quote], unsupported: Sequence[str]) -> None:
+def print_verdict(verdict: Verdict) -> None:
     """Prints whether the document supports an answer, and the passages that do."""
-    said, style = _STATUS[status]
+    said, style = _STATUS[verdict.status]
     write((f"  {said}", style))
-    for one in quotes:
+    for one in verdict.quotes:
         cited = " ".join(one.cited_text.split())
         write("  ", (f"“{cited}”", "italic"), (f"  {one.place}, turn {one.turn + 1}", "dim"))
-    for claim in unsupported if status == "partly" else ():
+    for claim in verdict.unsupported if verdict.status == "partly" else ():
         write((f"  no passage supports: {claim}", "yellow"))
 
 

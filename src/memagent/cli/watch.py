@@ -20,7 +20,6 @@ from memagent.cli.options import (
     Concurrency,
     NoVerify,
     Timeout,
-    absolute,
     all_questions,
     opened_model,
     reads,
@@ -29,7 +28,6 @@ from memagent.cli.options import (
 from memagent.cli.progress import shown
 from memagent.cli.show import print_verdict
 from memagent.errors import MemagentError
-from memagent.grounding.verdict import Verdict
 from memagent.journal import Journal
 from memagent.settings import Settings
 from memagent.watching import Standing, Update
@@ -54,7 +52,7 @@ def add(
     with boundary(), ExitStack() as stack:
         asked = all_questions(question, questions)
         settings = chosen.settings(chosen.opened(stack))
-        watching.add(name, [absolute(path) for path in paths], asked, settings, encoding)
+        watching.add(name, paths, asked, settings, encoding)
         note(f"read it with: memagent watch run {name}")
 
 
@@ -163,9 +161,7 @@ def _print(update: Update) -> None:
         for name in names:
             write((f"  {what} since it was read: {name}; memagent watch run {watch.name} --rebuild reads afresh", "yellow"))
     for old, new in update.changed:
-        if old.answer is not None:
-            write((f"  was: {old.answer}", "dim"))
-        _print_standing(new)
+        _print_standing(new, old.answer)
     doubtful = [one for one in watch.questions if one.doubtful and one not in [new for _, new in update.changed]]
     for one in doubtful:
         _print_standing(one)
@@ -173,19 +169,16 @@ def _print(update: Update) -> None:
         err.print(f"[bold red]memagent:[/] {plain(reading.question)}: {plain(reading.error or '')}", soft_wrap=True)
 
 
-def _print_standing(one: Standing) -> None:
+def _print_standing(one: Standing, before: str | None = None) -> None:
     write((one.question, "bold"))
     write((one.answer, "bold green") if one.answer else "no answer yet")
-    if one.status is not None:
-        verdict = Verdict.from_json({**_verdict(one), "error": None})
-        print_verdict(verdict.status, verdict.quotes, verdict.unsupported)
+    if before is not None:
+        write((f"  before: {before}", "dim"))
+    if one.verdict is not None:
+        print_verdict(one.verdict)
     for line in one.doubtful:
         write((f"  from a file that was edited or deleted: {line}", "yellow"))
     write()
-
-
-def _verdict(one: Standing) -> dict[str, Any]:
-    return {"status": one.status, "quotes": one.quotes, "unsupported": one.unsupported}
 
 
 def _json(update: Update) -> dict[str, Any]:
