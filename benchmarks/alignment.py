@@ -1,6 +1,7 @@
 """Finding quotes again: how many of those that models change, how many of those that they invent, and how long it takes.
 
-    python -m benchmarks.alignment OUT.csv TEXT… [--quotes N] [--place CHARACTERS] [--seed N]
+    python -m benchmarks.alignment OUT.csv TEXT… [--quotes N] [--place CHARACTERS]
+        [--threshold SCORE] [--near] [--seed N]
 
 Passages of 60 to 400 characters are drawn from the TEXT files (anything memagent reads) and changed. A faithful one is
 found if what is returned covers it, give or take a word at either end (each piece of it, where words were left out). An
@@ -25,7 +26,7 @@ from typing import TypeAlias
 
 from memagent.core.types import Span
 from memagent.documents import Document, load
-from memagent.grounding import Alignment, align
+from memagent.grounding import THRESHOLD, Alignment, align
 from memagent.grounding.normal import normal
 
 COLUMNS = "quotes change n found elsewhere milliseconds slowest whole_found whole_elsewhere whole_milliseconds".split()
@@ -168,6 +169,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("texts", nargs="+")
     parser.add_argument("--quotes", type=int, default=160, help="of each change")
     parser.add_argument("--place", type=int, default=20_000)
+    parser.add_argument("--threshold", type=float, default=THRESHOLD)
+    parser.add_argument("--near", action="store_true", help="look in places only, not in the whole text")
     parser.add_argument("--seed", type=int, default=27)
     given = parser.parse_args(arguments)
     with load(given.texts) as text, given.out.open("w", encoding="utf-8", newline="") as file:
@@ -175,21 +178,22 @@ def main(arguments: Sequence[str]) -> None:
         rows = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         rows.writeheader()
         for change in (*FAITHFUL, *INVENTED):
-            row = measured(change, text, given.quotes, given.place, random.Random(f"{given.seed}/{change.__name__}"))
+            row = measured(change, text, given, random.Random(f"{given.seed}/{change.__name__}"))
             rows.writerow(row)
             print(row, file=sys.stderr)
 
 
-def measured(change: Change, text: Document, quotes: int, place: int, rng: random.Random) -> dict[str, object]:
+def measured(change: Change, text: Document, given: argparse.Namespace, rng: random.Random) -> dict[str, object]:
     """A row for a change: in a place, and in the whole text."""
-    tries = []
+    tries, quotes, place, threshold = [], given.quotes, given.place, given.threshold
     for _ in range(quotes):
         passage = draw(rng, text)
         quote, pieces = change(rng, passage, text)
         start = max(0, passage.start - rng.randrange(place - len(passage.text)))
         tries.append((quote, pieces, Span(start=start, end=min(len(text), start + place))))
-    near = [looked_for(quote, pieces, text, span) for quote, pieces, span in tries]
-    far = [looked_for(quote, pieces, text, None) for quote, pieces, _ in tries] if change is not another_place else []
+    near = [looked_for(quote, pieces, text, span, threshold) for quote, pieces, span in tries]
+    sought = [] if given.near or change is another_place else tries
+    far = [looked_for(quote, pieces, text, None, threshold) for quote, pieces, _ in sought]
     return {
         "quotes": "invented" if change in INVENTED else "faithful",
         "change": change.__name__.replace("_", " "),
@@ -204,10 +208,12 @@ def measured(change: Change, text: Document, quotes: int, place: int, rng: rando
     }
 
 
-def looked_for(quote: str, pieces: Sequence[tuple[int, int]], text: Document, span: Span | None) -> tuple[str, float]:
+def looked_for(
+    quote: str, pieces: Sequence[tuple[int, int]], text: Document, span: Span | None, threshold: float
+) -> tuple[str, float]:
     """Whether a quote was found ("right", "wrong", "none"), and the seconds it took."""
     began = time.perf_counter()
-    places = align(quote, text, None if span is None else [span])
+    places = align(quote, text, None if span is None else [span], threshold=threshold)
     seconds = time.perf_counter() - began
     if not places:
         return "none", seconds
