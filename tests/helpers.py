@@ -38,6 +38,21 @@ class WordTokenizer:
         return [match.end() for match in _WORD.finditer(text)]
 
 
+class SpreadTokenizer:
+    """Counts, and spreads the ends evenly, as is done with a server that returns counts alone: where a token ends depends
+    on all of the text that is counted with it."""
+
+    name = "spread"
+    exact = False
+
+    def count(self, text: str) -> int:
+        return len(text) // 2 + sum(text.count(vowel) for vowel in "aeiou") + 1 if text else 0
+
+    def ends(self, text: str) -> Sequence[int]:
+        count = min(len(text), self.count(text))
+        return [len(text) * number // count for number in range(1, count + 1)]
+
+
 def next_turn(plan: Plan, state: State) -> Turn | None:
     """The first pending turn, or None if there is none."""
     return next((turn(plan, state, id) for id in pending(plan, state)), None)

@@ -11,13 +11,16 @@ from typer.testing import CliRunner
 
 import memagent
 from memagent.cli import app
+from memagent.core import chunking
 from memagent.growth import READERS
-from memagent.models.open import OpenModel
+from memagent.models.open import EMBEDDED, OpenModel
 from memagent.models.scripted import ScriptedModel
+from memagent.models.tokenizers import ByteTokenizer, FileTokenizer
 from memagent.session import Session
 from memagent.settings import Settings
 from tests.cli.conftest import FACT, reader
 from tests.faults import FaultServer
+from tests.helpers import SpreadTokenizer
 
 OPTIONS = {"question_tokens": 60, "chunk_tokens": 200, "memory_tokens": 80, "answer_tokens": 60}
 
@@ -83,6 +86,56 @@ def test_reading_on_again_and_again_equals_one_reading(journal, tmp_path, how) -
     assert grown.usage.prompt_tokens == there.usage.prompt_tokens
     again = memagent.resume(grown.id, model=model([]), journal=journal)
     assert [getattr(again, name) for name in same] == [getattr(there, name) for name in same]
+
+
+TOKENIZERS = {"bytes": ByteTokenizer, "spread": SpreadTokenizer, "embedded": lambda: FileTokenizer.load(EMBEDDED)}
+
+
+@pytest.mark.parametrize("how", READERS)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("fits", [100, 10_000])  # characters of a chunk that the model takes; longer ones are split
+def test_however_tokens_are_counted_reading_on_equals_one_reading(
+    journal, tmp_path, monkeypatch, how, tokenizer, fits
+) -> None:
+    """Where a token ends may depend on text far behind it, and chunks on where the document ended. Every reading on is
+    killed once, and resumed."""
+    monkeypatch.setattr(chunking, "_BLOCK_CHARS", 1)
+
+    class Killed(BaseException):
+        pass
+
+    def reply(turn):
+        long = turn.kind in ("update", "note") and len(turn.spans[0]) > fits
+        return memagent.ContextTooLongError("too long") if long else script(turn)
+
+    def asked(script) -> OpenModel:
+        return OpenModel(engine=ScriptedModel(script, tokenizer=TOKENIZERS[tokenizer]()))
+
+    rng, path, resumed = random.Random(f"{how}/{tokenizer}/{fits}"), tmp_path / "log.txt", 0
+    sizes = {"question_tokens": 20, "chunk_tokens": 130, "memory_tokens": 50, "answer_tokens": 60}
+    options = {**sizes, "reader": how, "verify": False}
+    whole = text(rng, 250)
+    cuts = sorted(rng.sample(range(len(whole) // 4, len(whole)), 6))
+    path.write_text(whole[: cuts[0]])
+    grown = memagent.read(path, "q?", model=asked(reply), journal=journal, **options)
+    for cut in cuts[1:]:
+        path.write_text(whole[:cut])
+        calls = iter(range(rng.randint(0, 1)))
+
+        def dies(turn, calls=calls):
+            if next(calls, None) is None:
+                raise Killed
+            return reply(turn)
+
+        with pytest.raises(Killed):
+            memagent.extend(grown, model=asked(dies), journal=journal)
+        grown = memagent.resume(grown.id, model=asked(reply), journal=journal)
+        there = memagent.read(path, "q?", model=asked(reply), **options)
+        same = ("answer", "memory", "provenance", "turns", "outcomes", "share_read")
+        assert [getattr(grown, name) for name in same] == [getattr(there, name) for name in same]
+        resumed += grown.turns_resumed
+    first_pass = [turn for turn in journal.turns(grown.id) if turn.id.startswith(("chunk-", "round-1/chunk-"))]
+    assert resumed > len(first_pass)
 
 
 def test_only_what_was_added_is_read(journal, tmp_path) -> None:
@@ -232,9 +285,9 @@ def test_a_reading_that_another_process_is_at_is_left_to_it(journal, tmp_path) -
     path.write_text(text(random.Random(6), 40))
     first = memagent.read(path, "q?", model=model(), journal=journal, **OPTIONS)
     with memagent.Journal.open(journal.path) as other:
-        other.extend(first.id, document={}, plan_digest="x", planned=1, keep=2)
+        other.extend(first.id, document={}, plan_digest="x", planned=1, keep=2, base={})
         with pytest.raises(memagent.JournalError, match="is in use by process"):
-            journal.extend(first.id, document={}, plan_digest="x", planned=1, keep=1)
+            journal.extend(first.id, document={}, plan_digest="x", planned=1, keep=1, base={})
     assert journal.show(first.id).turns == 2
 
 

@@ -2,8 +2,8 @@
 
 A cut depends only on the text before it and on a little after it, so all chunks of the old document but the last are chunks
 of the grown one as well. A reader that goes chunk by chunk has shown them already, with the same memories: its reading goes
-on from there, and ends as one reading of the grown document would have ended. Where a server counts otherwise because more
-text follows, the reading goes on from the first chunk that is cut otherwise.
+on from there, and ends as one reading of the grown document would have ended. A tokenizer may count otherwise where more
+text follows: chunks near the old end are cut again, and read again if they are now others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from memagent.core import Chunk, Chunks, Text, Tokenizer, chunk
+from memagent.core import Chunk, Chunks, Text
 from memagent.documents import Document
 from memagent.documents.spool import CHECKED
 from memagent.errors import JournalError
@@ -24,7 +24,7 @@ from memagent.result import Ledger
 # What these show of a chunk does not depend on what comes after it.
 READERS = ("memory", "gated", "recall", "append", "parallel")
 # The turn of a chunk of the first pass; of a piece of it, with its characters; asked again, with how often.
-_FIRST_PASS = re.compile(r"(?:round-1/)?chunk-(\d+)(:\d+-\d+)?(?:~\d+)?")
+_FIRST_PASS = re.compile(r"(?:round-1/)?chunk-(\d+)(?::\d+-\d+)?(?:~\d+)?")
 
 
 def check_grown(record: ReadingRecord, document: Document) -> None:
@@ -50,15 +50,11 @@ def check_grown(record: ReadingRecord, document: Document) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What the first turns of a reading came to, and the chunks of the text that they showed.
-
-    `settled`: the state after the last of them is stored, so that the reading can go on from there; or its turns have
-    to be replayed.
-    """
+    """What the first turns of a reading came to, of which the last has its state stored, and the settled chunks of its
+    document, which include all that they showed."""
 
     ledger: Ledger
     chunks: Chunks
-    settled: bool = True
 
     @property
     def turns(self) -> int:
@@ -80,50 +76,48 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
-    """A text from a character on."""
+class Beginning:
+    """The first `size` characters of a text."""
 
     text: Text
-    first: int
+    size: int
 
     def __len__(self) -> int:
-        return len(self.text) - self.first
+        return self.size
 
     def read(self, start: int, end: int) -> str:
-        return self.text.read(self.first + start, self.first + end)
+        return self.text.read(start, min(end, self.size))
 
 
-def chunks_from(known: Chunks, text: Text, tokenizer: Tokenizer, limit: int) -> Chunks:
-    """The chunks of a text of which the first are known: only the rest is tokenized."""
-    start = known[-1].end if len(known) else 0
-    rest = chunk(_Rest(text, start), tokenizer, limit)
-    return Chunks([*known, *(replace(one, start=start + one.start, end=start + one.end) for one in rest)])
+def kept(turns: Iterable[TurnEntry], old: Chunks, new: Chunks, base: Base) -> tuple[Base, int]:
+    """What holds in the grown document, from the chunks of the old one and those of the grown: the new base, and how many
+    turns.
 
-
-def kept(turns: Iterable[TurnEntry], chunks: Chunks, before: int, base: Base) -> Base:
-    """What holds in the grown document, of which these are the `chunks` and the first `before` characters the old one.
-
-    It is the base, and those of the `turns` after it up to the first that is none of the first pass, that showed the old
-    last chunk where it goes on now, or that ended the reading before the document.
+    The turns are those of the base, and those of the `turns` after it up to the first that is none of the first pass, that
+    showed or split the old last chunk or one that is now another, or that ended the reading before the document. The base
+    has those of them that showed settled chunks, up to one with its state.
     """
-    last = next(index for index, one in enumerate(chunks) if one.end >= before)
     # Without the old last chunk, even if it ends where it did: with it, the old reading had ended.
-    stable = chunks[:last]
+    stable = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old[:-1], new, strict=False)))
+    settled = old.settled
+    keep, last, settling = base.turns, 0, list[TurnEntry]()
+    for entry in turns:
+        shown = [_chunk(id) for id in (entry.id, *entry.splits)]
+        if entry.outcome == "enough" or not all(0 < number <= stable for number in shown):
+            break
+        keep, last = keep + 1, max(last, *shown)
+        settling.append(entry)
+        if entry.state is not None and last <= len(settled):
+            for one in settling:
+                base.ledger.take(one)
+            settling.clear()
+    return replace(base, chunks=settled), keep
 
-    def holds(entry: TurnEntry) -> bool:
-        named = _FIRST_PASS.fullmatch(entry.id)
-        if named is None or entry.outcome == "enough" or int(named[1]) > len(stable):
-            return False
-        own = stable[int(named[1]) - 1]  # as it is cut now: a server may count otherwise where more text follows
-        if named[2] is None and entry.spans != ((own.start, own.end),):
-            return False
-        return all(own.start <= start and stop <= own.end for start, stop in entry.spans)
 
-    settled = base.settled
-    for entry in takewhile(holds, turns):
-        base.ledger.take(entry)
-        settled = entry.state is not None
-    return replace(base, chunks=Chunks(stable), settled=settled)
+def _chunk(id: str) -> int:
+    """The number of the chunk, from 1, that a turn of the first pass showed; 0 for other turns."""
+    named = _FIRST_PASS.fullmatch(id)
+    return int(named[1]) if named else 0
 
 
 def _where(old: Mapping[str, Any], document: Document) -> str:

@@ -19,7 +19,7 @@ from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import JournalError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, verify
-from memagent.growth import Base, check_grown, chunks_from, kept
+from memagent.growth import Base, Beginning, check_grown, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
@@ -91,8 +91,7 @@ class Session:
         self.paths = list(paths)
         self.encoding = encoding
         self.verified = verified
-        self._chunks: Chunks | None = None
-        self._cuts: dict[str, Chunks] = {}
+        self._cuts: dict[tuple[int, str], Chunks] = {}
         self.choice: Choice | None = None
 
     def _choose(self, question: str) -> None:
@@ -100,27 +99,17 @@ class Session:
         self.choice = choose(self.document, question, self.settings, self.opened)
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
 
-    def plan(self, question: str, chunks: Chunks | None = None) -> Plan:
-        """The plan for a question. The document is split once for all questions, unless `chunks` are given. Raises
-        ConfigError."""
+    def plan(self, question: str, known: Chunks | None = None, until: int | None = None) -> Plan:
+        """The plan for a question, in the document or its first `until` characters; the first chunks may be `known`. The
+        rest is cut once for all questions. Raises ConfigError."""
         if self.settings.reader == AUTO:
             self._choose(question)
-        plan = make_plan(self.document, question, self.settings, self.opened, chunks or self._chunks)
-        if chunks is None and len(plan.chunks):  # a reader that reads nothing has none
-            self._chunks = plan.chunks
+        text = self.document if until is None else Beginning(self.document, until)
+        key = len(text), known.digest() if known else ""
+        plan = make_plan(text, question, self.settings, self.opened, self._cuts.get(key, known))
+        if len(plan.chunks):  # a reader that reads nothing has none
+            self._cuts[key] = plan.chunks
         return plan
-
-    def _chunks_from(self, known: Chunks) -> Chunks | None:
-        """The chunks of the document after those that an extension kept; None: it is split as a whole.
-
-        How a server counts may depend on where a text begins, so a reading that was extended keeps its own chunks.
-        """
-        if not len(known) or self.settings.reader == "recall":  # which cuts smaller chunks
-            return None
-        key, tokenizer = known.digest(), self.opened.engine.tokenizer
-        if key not in self._cuts:
-            self._cuts[key] = chunks_from(known, self.document, tokenizer, self.settings.budgets.chunk)
-        return self._cuts[key]
 
     def together(self, questions: Sequence[str]) -> list[str]:
         """From now on, several questions are asked in one reading. Returns the one question that stands for them.
@@ -146,7 +135,7 @@ class Session:
         """
         assert self.journal is not None
         record = self.journal.resumable(id)
-        plan = self.plan(record.question, self._chunks_from(Base.from_json(self.journal.base(record.id)).chunks))
+        plan = self.plan(record.question, Base.from_json(self.journal.base(record.id)).chunks)
         # A file may have moved; its text may not have changed.
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
@@ -166,25 +155,22 @@ class Session:
         """
         assert self.journal is not None
         record = self.journal.resumable(id)
-        self.journal.check(
-            record.id, settings=self.settings.to_json(), document=record.document, plan_digest=record.plan_digest
-        )
         check_grown(record, self.document)
         before = int(str(record.document["characters"]))
         if len(self.document) == before:
             return self.resume(record.id)
         base = Base.from_json(self.journal.base(record.id))
-        plan = self.plan(record.question, self._chunks_from(base.chunks))
-        base = kept(self.journal.turns(record.id, base.turns), plan.chunks, before, base)
-        if base.settled:
-            plan = self.plan(record.question, self._chunks_from(base.chunks))
+        old = self.plan(record.question, base.chunks, before)
+        self.journal.check(record.id, settings=self.settings.to_json(), document=record.document, plan_digest=old.digest())
+        plan = self.plan(record.question, old.chunks.settled)
+        base, keep = kept(self.journal.turns(record.id, base.turns), old.chunks, plan.chunks, base)
         self.journal.extend(
             record.id,
             document=self._described(plan),
             plan_digest=plan.digest(),
             planned=plan.turns,
-            keep=base.turns,
-            base=base.to_json() if base.settled else None,
+            keep=keep,
+            base=base.to_json(),
         )
         return restore(self.journal, record.id, plan)
 

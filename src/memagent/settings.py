@@ -148,7 +148,7 @@ def from_memory(settings: Settings, reading: str, memory: str) -> Settings:
 
 
 def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:
-    """The plan of one reading. `chunks` re-uses the cut of another question's plan over the same text.
+    """The plan of one reading. `chunks` are the first chunks, or all, if they are known.
 
     Raises ConfigError for a question, budgets or options that cannot work, TooLongError for a document that does not fit.
     """

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memagent.core import chunking
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks, chunk, split
 from memagent.core.types import Span
 from memagent.errors import ConfigError
-from memagent.models.tokenizers import ByteTokenizer
-from tests.helpers import StringText, WordTokenizer
+from memagent.models.open import EMBEDDED
+from memagent.models.tokenizers import ByteTokenizer, FileTokenizer
+from tests.helpers import SpreadTokenizer, StringText, WordTokenizer
 
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=600) | st.text(
     alphabet="ab .\n\r\t。é\u0301👩\u200d🔬\ufe0f🇫", max_size=600
@@ -53,6 +55,26 @@ def test_blocks_do_not_show_in_the_chunks(monkeypatch):
     whole = cut(text, WordTokenizer(), 50)
     monkeypatch.setattr("memagent.core.chunking._BLOCK_CHARS", 3000)
     assert cut(text, WordTokenizer(), 50) == whole
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [ByteTokenizer(), WordTokenizer(), SpreadTokenizer(), FileTokenizer.load(EMBEDDED)],
+    ids=lambda tokenizer: tokenizer.name,
+)
+def test_settled_chunks_stay_whatever_is_added_to_the_text(monkeypatch, tokenizer):
+    monkeypatch.setattr(chunking, "_BLOCK_CHARS", 1)
+    text = "".join(f"Line {n * n} tells of whales.{' ' if n % 3 else chr(10)}" for n in range(80))
+    text += "x" * 900 + " and the sea." * 30  # where a block may hold less than one chunk
+    whole, kept = list(chunk(StringText(text), tokenizer, 20)), set()
+    for size in range(1, len(text), 7):
+        settled = chunking.cut(StringText(text[:size]), tokenizer, 20).settled
+        assert list(settled) == whole[: len(settled)]
+        assert list(chunking.cut(StringText(text), tokenizer, 20, settled)) == whole
+        kept.add(len(settled))
+    assert len(kept) > 3
+    again = Chunks(whole)
+    assert chunking.cut(StringText(text), tokenizer, 20, again) is again
 
 
 def test_memory_is_bounded_by_a_block():

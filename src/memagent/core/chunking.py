@@ -51,12 +51,19 @@ class Chunk:
 class Chunks(Sequence[Chunk]):
     """All chunks of a document in order, in twelve bytes each, so that a plan over gigabytes stays small."""
 
-    def __init__(self, chunks: Iterable[Chunk] = ()) -> None:
+    def __init__(self, chunks: Iterable[Chunk] = (), blocks: Iterable[Sequence[Chunk]] = ()) -> None:
         self._ends, self._tokens = array("Q"), array("I")
+        self._settled = 0
+        self._add(chunks)
+        for block in blocks:
+            self._settled = len(self)
+            self._add(block)
+        self.tokens = sum(self._tokens)
+
+    def _add(self, chunks: Iterable[Chunk]) -> None:
         for one in chunks:
             self._ends.append(one.end)
             self._tokens.append(one.tokens)
-        self.tokens = sum(self._tokens)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -80,9 +87,24 @@ class Chunks(Sequence[Chunk]):
     def __hash__(self) -> int:
         return hash(self.digest())
 
+    @property
+    def settled(self) -> Chunks:
+        """Those that were cut before the last block of the text. They stay as they are, whatever is added to it."""
+        return Chunks(self[: self._settled])
+
     def digest(self) -> str:
         """The SHA-256 of the ends of the chunks."""
         return hashlib.sha256(self._ends.tobytes()).hexdigest()
+
+
+def cut(text: Text, tokenizer: Tokenizer, limit: int, known: Chunks | None = None) -> Chunks:
+    """All chunks of `text`. The first may be known: those that were settled when less of it was there, or all.
+
+    Only the rest is tokenized, and the result is the same. Raises as `chunk`.
+    """
+    known = known or Chunks()
+    start = known[-1].end if known else 0
+    return known if start >= len(text) else Chunks(known, _blocks(text, tokenizer, limit, start))
 
 
 def chunk(text: Text, tokenizer: Tokenizer, limit: int) -> Iterator[Chunk]:
@@ -90,19 +112,26 @@ def chunk(text: Text, tokenizer: Tokenizer, limit: int) -> Iterator[Chunk]:
 
     Raises ConfigError if `limit` is below MIN_CHUNK_TOKENS.
     """
+    for block in _blocks(text, tokenizer, limit, 0):
+        yield from block
+
+
+def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterator[list[Chunk]]:
+    """Yields the chunks of each block from `start` on. What a block holds depends on its text alone, and on whether it is
+    the last."""
     if limit < MIN_CHUNK_TOKENS:
         raise ConfigError(f"a chunk of {limit} tokens is too small: use at least {MIN_CHUNK_TOKENS}")
-    position, size, block_chars = 0, len(text), max(_BLOCK_CHARS, 16 * limit)
+    position, size, characters = start, len(text), max(_BLOCK_CHARS, 16 * limit)
     while position < size:
-        block = text.read(position, min(size, position + block_chars))
-        last = position + len(block) >= size
-        consumed = 0
-        for end, tokens in _cuts(block, tokenizer, limit, last):
-            yield Chunk(start=position + consumed, end=position + end, tokens=tokens)
+        block = text.read(position, min(size, position + characters))
+        found, consumed = list[Chunk](), 0
+        for end, tokens in _cuts(block, tokenizer, limit, position + len(block) >= size):
+            found.append(Chunk(start=position + consumed, end=position + end, tokens=tokens))
             consumed = end
-        if not consumed:  # very long tokens: the whole block is less than one chunk
-            block_chars *= 2
+        yield found
         position += consumed
+        # Very long tokens: if the whole block is less than one chunk, it is read again with more.
+        characters = max(_BLOCK_CHARS, 16 * limit) if consumed else 2 * characters
 
 
 def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool) -> Iterator[tuple[int, int]]:

@@ -98,7 +98,7 @@ class Reader(Protocol):
         ...
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        """The plan with what is to be shown: `chunks` or `excerpt`. `chunks` is a cut of the same text to use again.
+        """The plan with what is to be shown: `chunks` or `excerpt`. `chunks` are the first chunks, if they are known.
 
         `window` (None: unknown) and `overhead` are the engine's, in tokens. Raises ConfigError where the budgets do not fit
         the window, TooLongError where the document does not.
@@ -240,9 +240,9 @@ def plan_reading(
 ) -> Plan:
     """Checks question and budgets, lets the reader cut or choose what it shows, and returns the plan. No model is called.
 
-    `window` and `overhead` are the engine's, in tokens. `chunks` re-uses the cut of another plan over the same text,
-    tokenizer and chunk budget. Raises ConfigError: empty or too long question, budgets over the window; TooLongError: a
-    document that this reader cannot show.
+    `window` and `overhead` are the engine's, in tokens. `chunks` are the first chunks, or all, from another plan with the
+    same text so far, tokenizer and chunk budget: they are not cut again. Raises ConfigError: empty or too long question,
+    budgets over the window; TooLongError: a document that this reader cannot show.
     """
     question = question.strip()
     if not question:

@@ -175,14 +175,14 @@ class Journal:
         plan_digest: str,
         planned: int | None,
         keep: int,
-        base: Mapping[str, JSON] | None = None,
+        base: Mapping[str, JSON],
     ) -> None:
         """Goes on with a reading in the document as it is now, with its first `keep` turns, held by this journal.
 
-        Answer, verdicts and the turns after those go, all in one transaction. `base` is what the kept turns came to, which
-        saves going through them again. Raises JournalError if another live owner holds the reading.
+        Answer, verdicts and the turns after those go, all in one transaction. `base` is what the kept turns came to, up to
+        one with a state, which saves going through them again. Raises JournalError if another live owner holds the reading.
         """
-        summary = None if base is None else pack(dump(base, "what the kept turns came to"))
+        summary = pack(dump(base, "what the kept turns came to"))
         text = pack(dump(redact(document, "document"), "document"))
         self._has_held = True
         with self._write() as db:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from memagent.core import chunking
 from memagent.core.budgets import check_budgets, template_tokens
-from memagent.core.chunking import Chunks, chunk
+from memagent.core.chunking import Chunks, cut
 from memagent.core.outcomes import Judgement, reply_text
 from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Span, Text, Turn
@@ -103,9 +103,7 @@ class ChunkReader(ABC):
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
         check_window(plan, window, overhead)
-        if chunks is None:
-            chunks = Chunks(chunk(plan.text, plan.tokenizer, plan.budgets.chunk))
-        return replace(plan, chunks=chunks)
+        return replace(plan, chunks=cut(plan.text, plan.tokenizer, plan.budgets.chunk, chunks))
 
     def start(self, plan: Plan) -> ChunkState:
         return self.states()

@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from memagent.core import chunking
-from memagent.core.chunking import Chunks, chunk
+from memagent.core.chunking import Chunks, cut
 from memagent.core.outcomes import Judgement, Outcome, reply_text, says
 from memagent.core.readers.chunkwise import ANSWER, check_window
 from memagent.core.readers.notes import Group, Note, check_merge, combined, grouped, merged_text, most_merges, new_lines
@@ -121,9 +121,7 @@ class ParallelReader:
         plan.profile.needs("merge", f"the reader {self.name!r}")
         check_merge(plan)
         check_window(plan, window, overhead)
-        if chunks is None:
-            chunks = Chunks(chunk(plan.text, plan.tokenizer, plan.budgets.chunk))
-        return replace(plan, chunks=chunks)
+        return replace(plan, chunks=cut(plan.text, plan.tokenizer, plan.budgets.chunk, chunks))
 
     def start(self, plan: Plan) -> RoundState:
         return RoundState() if len(plan.chunks) else RoundState(round=self.rounds + 1)
