@@ -115,7 +115,10 @@ def test_however_tokens_are_counted_reading_on_equals_one_reading(
     sizes = {"question_tokens": 20, "chunk_tokens": 130, "memory_tokens": 50, "answer_tokens": 60}
     options = {**sizes, "reader": how, "verify": False}
     whole = text(rng, 250)
-    cuts = sorted(rng.sample(range(len(whole) // 4, len(whole)), 6))
+    near = [
+        size + rng.randint(1, 400) for size in rng.sample(range(len(whole) // 4, len(whole) - 400), 4) for _ in range(3)
+    ]
+    cuts = sorted(set(near))
     path.write_text(whole[: cuts[0]])
     grown = memagent.read(path, "q?", model=asked(reply), journal=journal, **options)
     for cut in cuts[1:]:
