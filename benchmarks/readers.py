@@ -1,7 +1,7 @@
 """Readers side by side: accuracy, calls, tokens and seconds of each at several lengths, on one machine in one run.
 
     python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL | --slots N] [--reader NAME …] [--task NAME …]
-        [--tokens N …] [--samples N] [--alone N] [--seed N]
+        [--questions FILE [--passages FILE]] [--tokens N …] [--samples N] [--alone N] [--seed N]
 
 Every reader gets the same samples. `seconds` is the time of one reading that runs alone, the mean of `--alone` of them, the
 readers taking turns sample by sample (machines are noisy), on samples of their own, which no cache of prompts has seen;
@@ -110,6 +110,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--budgets", type=int, nargs=4, metavar=("QUESTION", "CHUNK", "MEMORY", "ANSWER"))
     parser.add_argument("--reader", action="append", default=[])
     parser.add_argument("--task", action="append", default=[])
+    parser.add_argument("--questions", type=Path, help="for tasks that ask real questions")
+    parser.add_argument("--passages", type=Path, help="more passages to put between those of the questions")
     parser.add_argument("--tokens", action="append", type=int, default=[])
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--alone", type=int, default=3)
@@ -160,6 +162,8 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                     samples=given.samples,
                     tokenizer=partial(open_tokenizer, "embedded"),
                     seed=given.seed,
+                    questions=given.questions,
+                    passages=given.passages,
                 )
                 write_samples(recipe, file)
                 write_samples(replace(recipe, samples=max(1, given.alone), seed=given.seed + 1), file.with_suffix(".alone"))
