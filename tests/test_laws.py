@@ -30,6 +30,7 @@ from memagent.core import (
 from memagent.core.budgets import template_tokens
 from memagent.core.readers import READERS
 from memagent.core.readers.chunkwise import memory_tokens
+from memagent.core.reading import MISTAKE_TOKENS
 from memagent.core.spans import merged
 from memagent.driver import TurnRecord, aread, read, read_batch, run
 from memagent.errors import ConfigError, ContextTooLongError, ModelUnavailableError, TooLongError
@@ -56,10 +57,12 @@ WORDING = replace(
     query="Q {question} M {memory} query or {enough}",
     judge="Q {question} M {memory} asked {asked} or {enough}",
     recall="Q {question} M {memory} R {recalled} C {chunk} or {wanted}",
+    structured="{question} as {schema}",
+    invalid=" wrong: {mistake}",
 )
 
 
-def plan(name, question="where is word7?", budgets=None, **options):
+def plan(name, question="where is word7?", budgets=None, form=None, **options):
     """A reading of a document of 400 tokens; `direct` reads one that fits."""
     text = DOCUMENT if name != "direct" else DOCUMENT[:400]
     room = {"passages": 2} if name == "retrieve" else {}
@@ -72,6 +75,7 @@ def plan(name, question="where is word7?", budgets=None, **options):
         budgets=budgets or Budgets(question=8, chunk=30 if name == "parallel" else 80, memory=12, answer=8),
         sampling=Sampling(temperature=1.0, seed=4),
         ranker=bm25,
+        form=form,
     )
 
 
@@ -240,6 +244,40 @@ def test_an_empty_answer_is_asked_again_under_a_new_id(name, options):
         [id] = pending(a_plan, again)
         assert id not in {one.id for one in ended.records}
         assert advance(a_plan, again, id, Completion(text="here")).answer == "here"
+
+
+class Shouted:
+    """An answer in capital letters, of which a model is told what is wrong at length."""
+
+    name, schema = "shouted", "CAPITALS"
+
+    def read(self, reply):
+        if not reply.isupper():
+            raise ValueError("no capitals " * 200)
+        return reply.strip(" .")
+
+
+@every_reader
+@pytest.mark.parametrize("replies", [["YES."], ["yes", "YES."], ["yes", "no", "YES."], ["", "yes"], ["not found"]])
+def test_an_answer_without_its_form_is_asked_for_once_more(name, options, replies):
+    if name == "rounds":  # which only exists here, and has no form
+        return
+    a_plan, left = plan(name, form=Shouted(), **options), iter(replies)
+    engine = ScriptedModel(lambda shown: next(left) if shown.kind == "answer" else "noted")
+    ended = read(a_plan, engine).state
+    asked = [shown for shown in engine.turns if shown.kind == "answer"]
+    fine = replies in (["YES."], ["yes", "YES."], ["not found"])
+    assert (ended.answer, ended.outcome) == ((replies[-1].strip("."), "answered") if fine else ("", "invalid"))
+    assert len(asked) == (1 if replies in (["YES."], ["not found"]) else 2)
+    assert "wrong" not in asked[0].user
+    assert "as CAPITALS" in asked[0].user
+    if replies[0] == "yes":
+        assert asked[1].user.endswith(" wrong: " + ("no capitals " * (MISTAKE_TOKENS // 2)).strip())
+    assert type(ended).from_json(ended.to_json()) == ended
+
+
+def test_the_form_of_the_answer_is_part_of_the_plan():
+    assert plan("memory").digest() == plan("memory", form=None).digest() != plan("memory", form=Shouted()).digest()
 
 
 def test_a_server_has_as_many_turns_of_a_reading_under_way_as_it_has_use_for():

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 from memagent.documents import Document, load
 from memagent.errors import JournalError
@@ -15,6 +15,9 @@ from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading
 from memagent.session import Progress, Session, Watcher, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+
+if TYPE_CHECKING:
+    from memagent.structured import SchemaSource
 
 Source = str | Path | Sequence[str | Path] | Document
 
@@ -53,6 +56,12 @@ class ResumeOptions(TypedDict, total=False):
     base_url: str | None
     verify: bool
     watcher: Watcher | None
+
+
+class FollowUpOptions(ResumeOptions, total=False):
+    """What `follow_up` takes besides: `schema`, as in `ReadingOptions`."""
+
+    schema: SchemaSource | None
 
 
 def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
@@ -133,12 +142,13 @@ async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[R
 
 
 def follow_up(
-    reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[ResumeOptions]
+    reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[FollowUpOptions]
 ) -> Reading:
     """Answers another question from the memory that a reading ended with: one call, and nothing is read again.
 
     `reading` is one that is in the journal, or its id or the beginning of it. A memory was written for its own question and
     may not hold what another one asks for; the answer then says so (`status` is "not_found"). `document` as for `resume`.
+    With `schema`, the answer is JSON that follows it.
     Raises JournalError if the reading has not ended or its document has changed, or the ModelError that ended the question.
     """
     with _followed(reading, document, options) as session:
@@ -147,7 +157,7 @@ def follow_up(
 
 
 async def afollow_up(
-    reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[ResumeOptions]
+    reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[FollowUpOptions]
 ) -> Reading:
     """As `follow_up`, without blocking the event loop."""
     async with _without_blocking(lambda: _followed(reading, document, options)) as session:
@@ -205,11 +215,12 @@ def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> I
 
 
 @contextmanager
-def _followed(reading: str | Reading, source: Source | None, options: ResumeOptions) -> Iterator[Session]:
+def _followed(reading: str | Reading, source: Source | None, options: FollowUpOptions) -> Iterator[Session]:
     """A session that answers from the memory of a reading."""
     with _again(_id_of(reading), source, options) as (session, record):
         assert session.journal is not None
-        session.settings = from_memory(session.settings, record.id, left_by(session.journal, record, session.document))
+        memory = left_by(session.journal, record, session.document)
+        session.settings = from_memory(session.settings, record.id, memory, options.get("schema"))
         yield session
 
 

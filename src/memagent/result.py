@@ -17,7 +17,9 @@ from memagent.grounding.verdict import Located, Quote, Status, Verdict
 from memagent.journal import TurnEntry
 
 # What a turn came to whose reply is no note.
-_NO_NOTE = frozenset({"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty"})
+_NO_NOTE = frozenset(
+    {"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty", "retry_invalid", "invalid"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Source:
 class Reading:
     """The result of one document × one question. `error` is None, or why there is no answer; `cause` the exception behind.
 
+    `data` is the value of an answer that follows a schema, whose JSON `answer` is; None otherwise, or if there is none.
+
     `status`, `quotes` and `unsupported` say whether the document supports the answer, as in `Verdict`; `status` is None if
     it was not verified. `verification` is what that cost, and is not part of `usage`; `verification_error` says what went
     wrong with it.
@@ -50,6 +54,7 @@ class Reading:
     question: str
     answer: str
     memory: str
+    data: Any = None
     id: str | None = None
     error: str | None = None
     turns: int = 0
@@ -95,6 +100,7 @@ class Reading:
         values["reading"] = values.pop("id")
         first = (
             "answer",
+            "data",
             "status",
             "quotes",
             "unsupported",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from memagent.core.types import Usage
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import JournalError, ModelError, ModelReplyError
-from memagent.grounding.run import Answered, Verified, averify, verify
+from memagent.grounding.run import Answered, Verified, averify, is_json, verify
 from memagent.growth import Base, Beginning, check_grown, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
@@ -297,7 +298,7 @@ class Session:
     def _result(self, reading: Progress, result: Transcript | ModelError, began: float) -> Reading:
         cause = result if isinstance(result, ModelError) else None
         if cause is None and not reading.state.answer:
-            cause = ModelReplyError("the model gave an empty answer")
+            cause = ModelReplyError(_no_answer(reading.state))
         self._close(reading, began)  # one that was killed after its answer, before this was entered
         if cause is not None and self.journal is not None and reading.id is not None:
             self.journal.fail(reading.id, str(cause))
@@ -305,6 +306,7 @@ class Session:
         return Reading(
             question=plan.question,
             answer=answer,
+            data=json.loads(answer) if is_json(plan, answer) else None,
             memory=reading.state.memory,
             id=reading.id,
             error=str(cause) if cause else None,
@@ -320,6 +322,12 @@ class Session:
             identity=self.settings.identity,
             seconds=reading.earlier + time.monotonic() - began,
         )
+
+
+def _no_answer(state: State) -> str:
+    if state.mistake:
+        return f"the answer does not follow its schema, nor did it when it was asked for again. {state.mistake}"
+    return "the model gave an empty answer"
 
 
 def restore(journal: Journal, id: str, plan: Plan) -> Progress:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from memagent.core import (
+    AnswerForm,
     Budgets,
     Chunks,
     Plan,
@@ -31,6 +32,9 @@ from memagent.models.open import OpenModel
 from memagent.profiles import load_profile
 from memagent.ranking import bm25
 
+if TYPE_CHECKING:
+    from memagent.structured import SchemaSource
+
 AUTO = "auto"
 # The templates that `auto` may come to use: budgets have to hold the longest.
 _AUTO_TEMPLATES = ("update", "note", "gated", "round", "merge", "answer")
@@ -47,6 +51,7 @@ class ReadingOptions(TypedDict, total=False):
     temperature, top_p  sampling; temperature 0 (the default) is greedy
     seed                of the sampling
     rules               how replies are handled: "careful" (the default) or "paper"
+    schema              the answer is JSON that follows it: a JSON Schema as a mapping or a file, or a pydantic model
     """
 
     profile: str | Path | Profile | None
@@ -61,6 +66,7 @@ class ReadingOptions(TypedDict, total=False):
     top_p: float
     seed: int | None
     rules: Rules
+    schema: SchemaSource | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +85,13 @@ class Settings:
     reader: str = "memory"
     reader_options: Mapping[str, Any] = field(default_factory=dict)
     together: tuple[str, ...] = ()
+    schema: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        if not self.schema:  # so that older journals can be resumed
+            del values["schema"]
+        return values
 
     def reopened(self, opened: OpenModel) -> Settings:
         """The same settings with what another opening of the model says of itself, to be compared with these."""
@@ -115,7 +125,7 @@ def make_settings(
     """Fills what was not chosen from the model's own defaults, then from its window. Raises ConfigError."""
     engine = opened.engine
     profile = _profile(opened, chosen.get("profile"))
-    reader = chosen.get("reader", "memory")
+    reader, schema = chosen.get("reader", "memory"), chosen.get("schema")
     return Settings(
         model=model,
         base_url=base_url,
@@ -128,22 +138,29 @@ def make_settings(
         rules=_rules(chosen.get("rules", "careful")),
         reader=reader,
         reader_options=reader_options(opened, reader, chosen.get("reader_options")),
+        schema=_schema(schema),
     )
 
 
 def asked_together(settings: Settings, questions: Sequence[str], opened: OpenModel) -> tuple[Settings, str]:
     """The settings of one reading for several questions, and the question that stands for them.
 
-    Raises ConfigError, with the sum, if a budget is too small for so many.
+    Raises ConfigError, with the sum, if a budget is too small for so many, or if their answers follow a schema.
     """
+    if settings.schema:
+        raise ConfigError("an answer that follows a schema is for one question: leave out --together, or the schema")
     asked = list_of(questions, settings.profile, settings.budgets, opened.engine.tokenizer)
     return replace(settings, together=tuple(question.strip() for question in questions)), asked
 
 
-def from_memory(settings: Settings, reading: str, memory: str) -> Settings:
+def from_memory(settings: Settings, reading: str, memory: str, schema: SchemaSource | None = None) -> Settings:
     """The settings of a follow-up question: it is answered from the memory that a reading ended with."""
     return replace(
-        settings, reader=KeptReader.name, reader_options={"reading": reading, "memory": strip_urls(memory)}, together=()
+        settings,
+        reader=KeptReader.name,
+        reader_options={"reading": reading, "memory": strip_urls(memory)},
+        together=(),
+        schema=_schema(schema),
     )
 
 
@@ -168,6 +185,7 @@ def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, 
         rules=settings.rules,
         check=opened.memory_check,
         ranker=bm25,
+        form=_form(settings.schema),
         chunks=chunks,
     )
 
@@ -216,6 +234,22 @@ def reader_options(opened: OpenModel, name: str, given: Mapping[str, Any] | None
     known = options(make_reader(name))
     usual = {"through_memory": not opened.defaults.direct} if "through_memory" in known else {}
     return options(make_reader(name, {**usual, **(given or {})}))
+
+
+def _schema(given: SchemaSource | None) -> str:
+    if given is None:
+        return ""
+    from memagent.structured import schema_text  # its library takes a moment to import
+
+    return schema_text(given)
+
+
+def _form(schema: str) -> AnswerForm | None:
+    if not schema:
+        return None
+    from memagent.structured import json_form
+
+    return json_form(schema)
 
 
 def _profile_for(window: int | None) -> str:

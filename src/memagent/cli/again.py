@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -152,20 +153,30 @@ def extend(
 
 
 def follow_up(
-    stack: ExitStack, given: str, paths: list[str], asked: list[str], again: Reopening, hints: list[str], *, reread: bool
+    stack: ExitStack,
+    given: str,
+    paths: list[str],
+    asked: list[str],
+    again: Reopening,
+    hints: list[str],
+    *,
+    reread: bool,
+    schema: Path | None,
 ) -> None:
     """Answers questions from the memory of an earlier reading; with `reread`, searches for what it does not hold."""
     journal = stack.enter_context(Journal.open())
     record, hint = journal.resumable(given), again.hint(paths)
     session = again.session(stack, journal, record, paths)
     whole = session.settings
-    session.settings = from_memory(whole, record.id, left_by(journal, record, session.document))
+    session.settings = from_memory(whole, record.id, left_by(journal, record, session.document), schema)
     results = run(session, start(session, asked, hint, hints), again.verbose)
     missing = [result.question for result in results if result.status == "not_found"]
     if missing and reread:
         note(f"the memory of {record.id} does not hold {len(missing)} of {len(asked)}: the document is searched for them")
         options = reader_options(session.opened, "search", None)
-        session.settings = replace(whole, reader="search", reader_options=options, together=())
+        session.settings = replace(
+            whole, reader="search", reader_options=options, together=(), schema=session.settings.schema
+        )
         searched = run(session, start(session, missing, hint, hints), again.verbose)
         found = {result.question: result for result in searched}
         results = [found.get(result.question, result) for result in results]

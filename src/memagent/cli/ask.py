@@ -12,7 +12,19 @@ from memagent.cli.again import Reopening, follow_up
 from memagent.cli.console import boundary
 from memagent.cli.estimate import print_estimate
 from memagent.cli.hints import Hint
-from memagent.cli.options import AsJson, Chosen, NoVerify, Price, Verbose, absolute, all_questions, only_a_server, reads
+from memagent.cli.options import (
+    AsJson,
+    Chosen,
+    Format,
+    NoVerify,
+    Price,
+    Verbose,
+    absolute,
+    all_questions,
+    only_a_server,
+    reads,
+    schema_of,
+)
 from memagent.cli.running import load_document, report, run, start
 from memagent.errors import ConfigError
 from memagent.journal import Journal
@@ -38,6 +50,7 @@ def ask(
     earlier: Annotated[
         str | None, typer.Option("--from", metavar="ID", help="Answer from the memory of this earlier reading.")
     ] = None,
+    form: Format = None,
     reread: Annotated[
         bool, typer.Option("--reread", help="With --from: search the document for what the memory does not hold.")
     ] = False,
@@ -59,12 +72,12 @@ def ask(
         _check(given, earlier, reread, no_verify, others)
         if earlier is not None:
             again = Reopening.of(chosen, as_json=as_json, verified=not no_verify, verbose=verbose)
-            follow_up(stack, earlier, given, asked, again, hints, reread=reread)
+            follow_up(stack, earlier, given, asked, again, hints, reread=reread, schema=schema_of(form))
             return
         located = [absolute(path) for path in given]
         document = load_document(stack, given, encoding, as_json)
         opened = chosen.opened(stack)
-        settings = chosen.settings(opened, **({"reader": "direct"} if direct else {}))
+        settings = chosen.settings(opened, schema=schema_of(form), **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
         verified = not no_verify
         session = Session(document, opened, settings, journal, paths=located, encoding=encoding, verified=verified)

@@ -9,7 +9,7 @@ from memagent.cli.console import print_json, write
 from memagent.core import Plan, template_tokens
 from memagent.core.readers.chunkwise import QUERIES, memory_tokens
 from memagent.errors import JournalError
-from memagent.grounding.verification import MOST_CHECKS
+from memagent.grounding.verification import MOST_CHECKS, MOST_FIELD_CHECKS
 from memagent.journal import Journal, ReadingRecord, default_path
 from memagent.session import Session
 
@@ -75,7 +75,7 @@ def _numbers(
     written = max([budgets.memory, *(budgets.question for name in templates if name in QUERIES)]) + budgets.reasoning
     prompt = completion = 0
     for plan in plans:
-        asked = wording + engine.tokenizer.count(plan.question)
+        asked = wording + engine.tokenizer.count(plan.asked)
         prompt += plan.turns * (asked + memory_tokens(plan)) + plan.reader.shown(plan)
         answers = max(1, len(settings.together))
         completion += (plan.turns - answers) * written + answers * budgets.answer_tokens
@@ -108,7 +108,7 @@ def _verification(session: Session, plans: Sequence[Plan]) -> dict[str, int]:
         return {}
     wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, ["verify"])
     questions = sum(engine.tokenizer.count(plan.question) for plan in plans)
-    calls = MOST_CHECKS * max(1, len(settings.together))
+    calls = MOST_FIELD_CHECKS if settings.schema else MOST_CHECKS * max(1, len(settings.together))
     return {
         "calls": calls * len(plans),
         "prompt_tokens": calls * (len(plans) * (wording + budgets.memory + budgets.chunk) + questions),

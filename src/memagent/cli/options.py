@@ -69,6 +69,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 NoVerify = Annotated[
     bool, typer.Option("--no-verify", help="Do not look for passages of the document that support the answer.")
 ]
+Format = Annotated[
+    tuple[str, Path] | None,
+    typer.Option("--format", metavar="json-schema FILE", help="The form of the answer: JSON that follows a JSON Schema."),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every turn instead of showing progress.")]
 Price = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Price of a million tokens, for --dry-run.")]
 
@@ -96,6 +100,15 @@ def opened_model(stack: ExitStack, model: str, trust_usage: bool | None, **optio
     stack.callback(opened.engine.close)
     interrupts.check()
     return opened
+
+
+def schema_of(form: tuple[str, Path] | None) -> Path | None:
+    """The file of a schema that --format names. Raises ConfigError for another format."""
+    if form is not None and form[0] != "json-schema":
+        raise ConfigError(
+            f"--format {form[0]} {form[1]}: the only format is json-schema, followed by the file of the schema"
+        )
+    return form[1] if form else None
 
 
 def absolute(path: str) -> str:

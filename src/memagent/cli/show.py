@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from memagent.cli.console import err, plain, write
@@ -24,6 +25,7 @@ _STATUS: Mapping[Status, tuple[str, str]] = {
 _ODD = (
     (("malformed",), "were malformed, so the previous memory was kept"),
     (("empty", "retry_empty"), "were empty"),
+    (("retry_invalid", "invalid"), "did not follow the schema"),
     (("fitted", "retry_long"), "were too long, and were repeated or cut"),
 )
 
@@ -38,7 +40,7 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
             if result.id:
                 err.print(plain(hint.line(result.id)), soft_wrap=True)
             continue
-        write((result.answer, "bold green"))
+        write((shown_answer(result), "bold green"))
         if result.verdict is not None:
             print_verdict(result.verdict)
         if result.verification_error:
@@ -47,6 +49,11 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
             _print_memory(result)
         write()
     _print_costs(session, results, verbose)
+
+
+def shown_answer(result: Reading) -> str:
+    """The answer as people read it: JSON on several lines."""
+    return result.answer if result.data is None else json.dumps(result.data, ensure_ascii=False, indent=2)
 
 
 def print_left_out(document: Document) -> None:
@@ -64,7 +71,8 @@ def print_verdict(verdict: Verdict) -> None:
     write((f"  {said}", style))
     for one in verdict.quotes:
         cited = " ".join(one.cited_text.split())
-        write("  ", (f"“{cited}”", "italic"), (f"  {one.place}, turn {one.turn + 1}", "dim"))
+        field = f"{one.field}  " if one.field else ""
+        write("  ", field, (f"“{cited}”", "italic"), (f"  {one.place}, turn {one.turn + 1}", "dim"))
     for claim in verdict.unsupported if verdict.status == "partly" else ():
         write((f"  no passage supports: {claim}", "yellow"))
 

@@ -2,7 +2,7 @@
 
 from memagent.core.budgets import Budgets, budgets_for, check_budgets, template_tokens, with_overrides
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, chunk
-from memagent.core.outcomes import MemoryCheck, Outcome, Rules
+from memagent.core.outcomes import AnswerForm, MemoryCheck, Outcome, Rules
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
 from memagent.core.readers import READERS, make_reader, register
@@ -12,6 +12,7 @@ from memagent.core.types import Completion, Engine, Ranker, Sampling, Span, Text
 __all__ = [
     "MIN_CHUNK_TOKENS",
     "READERS",
+    "AnswerForm",
     "Budgets",
     "Chunk",
     "Chunks",

@@ -77,12 +77,15 @@ def budgets_for(window: int | None, template: int) -> Budgets:
     return Budgets(question=part, memory=part, answer=part, chunk=min(5000, room - 3 * part))
 
 
-def check_budgets(budgets: Budgets, template: int, window: int | None) -> None:
-    """Raises ConfigError if the longest turn does not fit the window, with the sum and the budget to lower."""
+def check_budgets(budgets: Budgets, template: int, window: int | None, answer_note: int = 0) -> None:
+    """Raises ConfigError if the longest turn does not fit the window, with the sum and the budget to lower.
+
+    `answer_note` are tokens of wording that only the answer's prompt may have.
+    """
     if window is None:
         return
     update = template + budgets.question + budgets.memory + budgets.chunk + budgets.update_tokens
-    answer = template + budgets.question + budgets.memory + budgets.answer_tokens
+    answer = template + answer_note + budgets.question + budgets.memory + budgets.answer_tokens
     if max(update, answer) <= window:
         return
     if update >= answer:
@@ -94,7 +97,7 @@ def check_budgets(budgets: Budgets, template: int, window: int | None) -> None:
         hint = f"lower the chunk to {spare} tokens" if spare >= MIN_CHUNK_TOKENS else "lower the memory budget"
     else:
         parts = (
-            f"{template} wording + {budgets.question} question + {budgets.memory} memory"
+            f"{template + answer_note} wording + {budgets.question} question + {budgets.memory} memory"
             f" + {budgets.answer_tokens} answer = {answer}"
         )
         hint = "lower the answer budget"

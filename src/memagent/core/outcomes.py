@@ -12,6 +12,8 @@
 | not accepted by the model's `MemoryCheck`  | the memory stays                           | the reply is the memory  |
 | an empty answer                            | is asked for once more; then it is empty   | an empty answer          |
 | an answer cut at the length limit          | is the answer                              | the same                 |
+| an answer without the form asked for       | is asked for once more, with what is wrong | the reading fails        |
+|                                            | with it; then the reading fails            |                          |
 
 Reasoning never enters a memory or an answer under either set of rules. These rules hold for every model. Rules that only
 one model needs (the shipped one has a fixed form of memory) come with that model, as a `MemoryCheck`.
@@ -41,6 +43,8 @@ Outcome: TypeAlias = Literal[
     "empty",  # the reply was empty
     "retry_long",  # too long; the turn is repeated
     "retry_empty",  # empty; the turn is repeated
+    "retry_invalid",  # the answer does not have the form that was asked for; the turn is repeated
+    "invalid",  # nor does the second one: there is no answer
     "split",  # the prompt did not fit the window; its text was halved
     "answered",  # the reply is the answer
 ]
@@ -167,26 +171,62 @@ class MemoryCheck(Protocol):
         ...
 
 
+class AnswerForm(Protocol):
+    """The form that an answer must have, such as JSON that follows a schema. Pure.
+
+    `name` enters the plan's digest; `schema` says it to the model.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> str: ...
+
+    def read(self, reply: str) -> str:
+        """The answer in a reply, written the one way its form has. Raises ValueError that says what is wrong."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The result of a memory update. `text` is the new memory; None: the memory stays, or the turn is repeated."""
+    """The result of a memory update or of the last turn.
+
+    text     the new memory or the answer; None: the memory stays, or the turn is repeated
+    mistake  what is wrong with an answer, to be said when it is asked for again
+    """
 
     outcome: Outcome
     text: str | None = None
+    mistake: str = ""
 
     @property
     def retry(self) -> bool:
-        return self.outcome in ("retry_long", "retry_empty")
+        return self.outcome in ("retry_long", "retry_empty", "retry_invalid")
 
 
-def judge_answer(reply: str, *, answer_format: AnswerFormat, rules: Rules, retried: bool) -> tuple[Outcome, str | None]:
-    """The outcome of the last turn, and the answer; None: the turn is repeated."""
+def judge_answer(
+    reply: str,
+    *,
+    answer_format: AnswerFormat,
+    rules: Rules,
+    retried: bool,
+    form: AnswerForm | None = None,
+    not_found: str = "",
+) -> Judgement:
+    """Judges the reply to the last turn. `not_found` is the fixed reply that needs no form."""
     if answer_format == "boxed":
         content = boxed(reply)
         reply = reply if content is None else content
-    if not reply and rules == "careful" and not retried:
-        return "retry_empty", None
-    return ("answered" if reply else "empty"), reply
+    again = rules == "careful" and not retried
+    if not reply:
+        return Judgement(outcome="retry_empty") if again else Judgement(outcome="empty", text="")
+    if form is None or says(reply, not_found):
+        return Judgement(outcome="answered", text=reply)
+    try:
+        return Judgement(outcome="answered", text=form.read(reply))
+    except ValueError as error:
+        return Judgement(outcome="retry_invalid" if again else "invalid", text=None if again else "", mistake=str(error))
 
 
 def says(reply: str, form: str) -> bool:

@@ -27,7 +27,9 @@ Template: TypeAlias = Literal[
     "judge",
     "recall",
     "together",
+    "structured",
     "retry",
+    "invalid",
     "verify",
 ]
 
@@ -44,7 +46,9 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: requi
     "judge": (frozenset({"question", "memory"}), frozenset({"asked", "enough"})),
     "recall": (frozenset({"question", "memory", "chunk", "recalled"}), frozenset({"memory_tokens", "wanted"})),
     "together": (frozenset({"questions"}), frozenset()),
+    "structured": (frozenset({"question", "schema"}), frozenset()),
     "retry": (frozenset(), frozenset({"limit"})),
+    "invalid": (frozenset({"mistake"}), frozenset({"limit"})),
     "verify": (frozenset({"question", "answer", "chunk"}), frozenset({"unsupported"})),
 }
 
@@ -70,6 +74,7 @@ class Profile:
     recall        shown instead of update by the reader `recall`: the same fields, {recalled} (an earlier memory) and
                   {wanted}
     together      stands for several questions that are asked in one reading: {questions}, a numbered list
+    structured    stands for a question whose answer must have a form: {question} {schema}
     nothing       the fixed reply by which a model says that a chunk adds nothing
     enough        the fixed reply by which it says that the memory is enough to answer
     wanted        begins the line by which it asks for an earlier memory
@@ -78,6 +83,7 @@ class Profile:
     not_found     the fixed answer by which a model says that the document does not hold one
     unsupported   the fixed reply by which it says that a chunk has no such passage
     retry         appended to a turn that is asked again, its reply having been empty or too long; may use {limit} (tokens)
+    invalid       appended instead after an answer without the form that was asked for: {mistake}; may use {limit}
     empty_memory  stands for the memory before the first chunk
     answer_format "boxed": the answer is read from the last \\boxed{…} of the reply; "text": the reply is the answer
     """
@@ -99,6 +105,7 @@ class Profile:
     judge: str = ""
     recall: str = ""
     together: str = ""
+    structured: str = ""
     nothing: str = "nothing new"
     enough: str = "enough"
     wanted: str = "recall:"
@@ -106,6 +113,7 @@ class Profile:
     not_found: str = "not found"
     unsupported: str = "no support"
     retry: str = ""
+    invalid: str = ""
     answer_format: AnswerFormat = "text"
 
     def __post_init__(self) -> None:

@@ -32,10 +32,12 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from memagent.core.budgets import Budgets
 from memagent.core.chunking import Chunk, Chunks
-from memagent.core.outcomes import Judgement, MemoryCheck, Outcome, Rules, judge, judge_answer
-from memagent.core.prompts import Profile
+from memagent.core.outcomes import AnswerForm, Judgement, MemoryCheck, Outcome, Rules, fit, judge, judge_answer
+from memagent.core.prompts import Profile, Template
 from memagent.core.types import Completion, Ranker, Sampling, Span, Text, Tokenizer, Turn
 from memagent.errors import ConfigError
+
+MISTAKE_TOKENS = 64  # of what was wrong with an answer, as a prompt shows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class State:
     outcome      what the last completion came to
     reasons      the model's replies begin inside a block of reasoning that its chat template opened
     answer       None until the reading is finished
+    mistake      what was wrong with the form of the last answer, "" if nothing was
     """
 
     turns: int = 0
@@ -56,6 +59,7 @@ class State:
     outcome: Outcome = "start"
     reasons: bool = False
     answer: str | None = None
+    mistake: str = ""
 
     @property
     def finished(self) -> bool:
@@ -73,6 +77,7 @@ class State:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """The state that `to_json` wrote. Raises ConfigError if keys are missing or unknown."""
+        values = {"mistake": "", **values}  # older journals have none
         if set(values) != {item.name for item in fields(cls)}:
             raise ConfigError(f"not the state of such a reading: its keys are {', '.join(sorted(values))}")
         return cls(**cls.decoded(values))
@@ -157,6 +162,7 @@ class Plan:
     excerpt  the characters that the reader chose to show together, in order; None: it shows all of the document
     ranker   ranks passages for readers that search; handed in because no ranking is standard library
     check    what the replies of this model are held to besides `rules`
+    form     what the answer must look like; None: any text
     """
 
     reader: Reader
@@ -169,6 +175,7 @@ class Plan:
     rules: Rules = "careful"
     check: MemoryCheck | None = None
     ranker: Ranker | None = None
+    form: AnswerForm | None = None
     chunks: Chunks = field(default_factory=Chunks)
     excerpt: tuple[Span, ...] | None = None
 
@@ -186,6 +193,31 @@ class Plan:
         """The characters of the document that part `index` shows."""
         return (self.chunks[index].span,) if self.excerpt is None else self.excerpt
 
+    @property
+    def asked(self) -> str:
+        """The question as prompts show it: with the form of its answer, if that has one."""
+        if self.form is None:
+            return self.question
+        return self.profile.render("structured", question=self.question, schema=self.form.schema)
+
+    def prompt(self, template: Template, **values: object) -> str:
+        """A template with the question and these fields filled."""
+        return self.profile.render(template, question=self.asked, **values)
+
+    def again(self, limit: int, mistake: str = "") -> str:
+        """What follows a prompt that is shown again, because its reply was empty, too long, or had a mistake."""
+        if mistake and self.profile.invalid:
+            return self.profile.render("invalid", mistake=mistake, limit=limit)
+        return self.profile.render("retry", limit=limit)
+
+    @property
+    def answer_note(self) -> int:
+        """The most tokens that `again` may add to the prompt of an answer, beyond those of any prompt."""
+        if self.form is None:
+            return 0
+        notes = [self.profile.render(name, mistake="", limit=9999) for name in ("invalid", "retry")]
+        return max(0, MISTAKE_TOKENS + self.tokenizer.count(notes[0]) - self.tokenizer.count(notes[1]))
+
     def judge(self, reply: str, completion: Completion, memory: str, *, retried: bool) -> Judgement:
         """What a reply that is to be written comes to. `memory` is the one it would replace; see `outcomes.judge`."""
         return judge(
@@ -200,9 +232,17 @@ class Plan:
             retried=retried,
         )
 
-    def judge_answer(self, reply: str, *, retried: bool) -> tuple[Outcome, str | None]:
-        """What the reply to the last turn comes to, and the answer; None: the turn is asked again."""
-        return judge_answer(reply, answer_format=self.profile.answer_format, rules=self.rules, retried=retried)
+    def judge_answer(self, reply: str, *, retried: bool) -> Judgement:
+        """What the reply to the last turn comes to; see `outcomes.judge_answer`."""
+        judged = judge_answer(
+            reply,
+            answer_format=self.profile.answer_format,
+            rules=self.rules,
+            retried=retried,
+            form=self.form,
+            not_found=self.profile.not_found,
+        )
+        return replace(judged, mistake=fit(judged.mistake, MISTAKE_TOKENS, self.tokenizer, whole_lines=False))
 
     def digest(self) -> str:
         """SHA-256 of what decides the turns, apart from the document's text: two plans with one digest ask the same."""
@@ -218,6 +258,7 @@ class Plan:
             asdict(self.sampling),
             self.rules,
             self.check.name if self.check else None,
+            *((self.form.name,) if self.form else ()),
         )
         return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
 
@@ -236,6 +277,7 @@ def plan_reading(
     rules: Rules = "careful",
     check: MemoryCheck | None = None,
     ranker: Ranker | None = None,
+    form: AnswerForm | None = None,
     chunks: Chunks | None = None,
 ) -> Plan:
     """Checks question and budgets, lets the reader cut or choose what it shows, and returns the plan. No model is called.
@@ -249,11 +291,6 @@ def plan_reading(
         raise ConfigError("the question is empty")
     if any("\ud800" <= char <= "\udfff" for char in question):
         raise ConfigError(f"the question is not valid Unicode: {question!a}")
-    if (length := tokenizer.count(question)) > budgets.question:
-        raise ConfigError(
-            f"the question has {length} tokens, the question budget is {budgets.question}:"
-            " ask a shorter question or raise the budget"
-        )
     plan = Plan(
         reader=reader,
         question=question,
@@ -265,8 +302,24 @@ def plan_reading(
         rules=rules,
         check=check,
         ranker=ranker,
+        form=form,
     )
+    _check_question(plan)
     return reader.prepare(plan, window, overhead, chunks)
+
+
+def _check_question(plan: Plan) -> None:
+    if plan.form is not None:
+        plan.profile.needs("structured", "an answer that has a form")
+    if (length := plan.tokenizer.count(plan.asked)) <= plan.budgets.question:
+        return
+    what, way = "the question has", "ask a shorter question"
+    if plan.form is not None:
+        own, schema = plan.tokenizer.count(plan.question), plan.tokenizer.count(plan.form.schema)
+        what, way = f"the question ({own} tokens) with its schema ({schema}) and wording has", "use a smaller schema"
+    raise ConfigError(
+        f"{what} {length} tokens, the question budget is {plan.budgets.question}: {way} or raise the question budget"
+    )
 
 
 def start(plan: Plan) -> State:

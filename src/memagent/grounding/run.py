@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,9 +14,10 @@ from memagent.core.types import Usage, usage_of
 from memagent.driver import aask, ask
 from memagent.errors import ModelError
 from memagent.grounding.claims import claims
-from memagent.grounding.search import verdict_by_search
+from memagent.grounding.fields import Field, fields
+from memagent.grounding.search import fields_by_search, verdict_by_search
 from memagent.grounding.verdict import Located, Verdict
-from memagent.grounding.verification import Check, checks, verdict_by_model
+from memagent.grounding.verification import Check, checks, field_checks, verdict_by_model, verdict_on_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,11 @@ class Answered:
     question: str
     answer: str
     origins: Sequence[LineOrigin]
+
+    @property
+    def fields(self) -> list[Field] | None:
+        """The fields of an answer that is JSON; None: it is text."""
+        return fields(json.loads(self.answer)) if is_json(self.plan, self.answer) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,11 @@ class Verified:
         return cls(verdict=Verdict.from_json(values), usage=Usage(**values["usage"]))
 
 
+def is_json(plan: Plan, answer: str) -> bool:
+    """Whether an answer is JSON that follows a schema. One that there is not, or that says so, is none."""
+    return plan.form is not None and bool(answer) and not says(answer, plan.profile.not_found)
+
+
 def verify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """A verdict on each answer. A check that fails makes no answer fail: the verdict says what went wrong."""
     planned = [_checks(one) for one in answers]
@@ -62,13 +74,17 @@ def _checks(one: Answered) -> list[Check]:
     if not one.plan.profile.verify or _not_found(one):
         return []
     try:
+        if one.fields is not None:
+            return field_checks(one.plan, one.question, one.fields, one.origins)
         return checks(one.plan, one.question, one.answer, one.origins)
     except ModelError:  # a server that counts tokens is gone: the words are looked for
         return []
 
 
 def _not_found(one: Answered) -> bool:
-    """Whether the answer, or each item of it, says that the document does not hold one."""
+    """Whether the answer, or each item of it, says that the document does not hold one, or is JSON without a value."""
+    if one.fields is not None:
+        return not one.fields
     items = (one.answer, *claims(one.answer))
     form = one.plan.profile.not_found
     return says(items[0], form) or (len(items) > 1 and all(says(item, form) for item in items[1:]))
@@ -91,7 +107,16 @@ def _verdict(one: Answered, asked: Sequence[Check], results: Sequence[Completion
     error = next((str(made) for made in results if isinstance(made, ModelError)), None)
     if replied:
         said = [(check, reply_text(made, "", False)[0]) for check, made in replied]
-        verdict = verdict_by_model(one.question, one.answer, said, text, one.plan.profile.unsupported)
+        verdict = _by_model(one, said, text)
+    elif one.fields is not None:
+        verdict = fields_by_search(one.fields, one.origins, text)
     else:
         verdict = verdict_by_search(one.answer, one.origins, text)
     return Verified(verdict=replace(verdict, error=error), usage=usage_of(made for _, made in replied))
+
+
+def _by_model(one: Answered, said: Sequence[tuple[Check, str]], text: Located) -> Verdict:
+    unsupported = one.plan.profile.unsupported
+    if one.fields is not None:
+        return verdict_on_fields(one.fields, said, text, unsupported)
+    return verdict_by_model(one.question, one.answer, said, text, unsupported)

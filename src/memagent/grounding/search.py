@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from memagent.core import LineOrigin
 from memagent.grounding.alignment import Alignment
-from memagent.grounding.claims import claims
+from memagent.grounding.claims import claims, units
+from memagent.grounding.fields import Field, places
 from memagent.grounding.normal import whole
-from memagent.grounding.verdict import Located, Verdict, judged, quote
+from memagent.grounding.verdict import Located, Quote, Verdict, judged, on_fields, quote
 
 _SHORTEST = 2  # characters of words that are looked for, numbers apart
 _AROUND = 240  # characters of a sentence that are shown on either side of the words
@@ -27,6 +28,30 @@ def verdict_by_search(answer: str, origins: Iterable[LineOrigin], text: Located)
     found = {claim: _find(claim.rstrip("."), known, text) for claim in sought}
     quotes = [quote(text, place, turn, searched=True) for hit in found.values() if hit for place, turn in [hit]]
     return judged(sought, [claim for claim, hit in found.items() if hit is None], quotes)
+
+
+def fields_by_search(asked: Sequence[Field], origins: Iterable[LineOrigin], text: Located) -> Verdict:
+    """For each field, the sentence in which its value stands, in one of the ways in which such a value is written.
+
+    Of several sentences, it is the one that shares the most words with the field and the line that was noted there.
+    """
+    known = [origin for origin in origins if origin.spans]
+    found = {field.pointer: one for field in asked if (one := _stated(field, known, text)) is not None}
+    return on_fields(asked, found)
+
+
+def _stated(field: Field, origins: Sequence[LineOrigin], text: Located) -> Quote | None:
+    words, best, most = units(str(field)), None, -1
+    for one in origins:
+        line = len(words & units(one.line))
+        for span in one.spans:
+            content = text.read(span.start, span.end)
+            for first, last in places(field, content):
+                start, end = sentence(content, first, last)
+                if (shared := line + len(words & units(content[start:end]))) > most:
+                    place = Alignment(start=span.start + start, end=span.start + end, kind="exact")
+                    best, most = quote(text, place, one.turn, searched=True), shared
+    return best
 
 
 def _find(claim: str, origins: Sequence[LineOrigin], text: Located) -> tuple[Alignment, int] | None:

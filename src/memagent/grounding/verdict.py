@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from memagent.core.types import Text
 from memagent.grounding.alignment import Alignment, Kind
+from memagent.grounding.fields import Field
 
 Status: TypeAlias = Literal["supported", "partly", "unsupported", "not_found"]
 
@@ -26,7 +27,8 @@ class Quote:
 
     `alignment` is how the passage that was named was found: word for word, with typesetting levelled out, nearly so; or
     "search": it is the sentence around the words of the answer. `score` is the per cent that agrees.
-    `turn` is the number of the turn that first noted it.
+    `turn` is the number of the turn that first noted it. `field` is the field of a JSON answer that it is for, as a JSON
+    Pointer; None: it is for the answer as a whole.
     """
 
     cited_text: str
@@ -38,16 +40,18 @@ class Quote:
     turn: int
     alignment: Kind | Literal["search"]
     score: float = 100.0
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether the document supports an answer.
 
-    status       supported: each claim of the answer; partly: some of them; unsupported: none; not_found: the answer says
+    status       supported: each claim of the answer is; partly: some of them; unsupported: none; not_found: the answer says
                  that the document does not hold one
-    quotes       passages with something of the answer, in the order of the document: those that support it, if any do
-    unsupported  the claims that no passage holds
+    quotes       passages with something of the answer, in the order of the document: those that support it, if any do.
+                 Of an answer that is JSON, one for each field, in the order of the fields
+    unsupported  the claims that no passage holds; of an answer that is JSON, its fields, as "pointer: value"
     error        why it could not be verified as it should have been, or None
     """
 
@@ -77,6 +81,13 @@ def judged(asserted: Sequence[str], missing: Sequence[str], quotes: list[Quote])
         "partly" if 0 < len(missing) < len(asserted) else "unsupported" if missing or not quotes else "supported"
     )
     return Verdict(status=status, quotes=in_order(quotes), unsupported=tuple(missing))
+
+
+def on_fields(asked: Sequence[Field], cited: Mapping[str, Quote]) -> Verdict:
+    """The verdict on the fields of an answer, from a quote for each that has one, by its pointer."""
+    missing = [str(field) for field in asked if field.pointer not in cited]
+    quotes = [replace(cited[field.pointer], field=field.pointer) for field in asked if field.pointer in cited]
+    return replace(judged([field.pointer for field in asked], missing, quotes), quotes=tuple(quotes))
 
 
 def quote(text: Located, place: Alignment, turn: int, *, searched: bool = False) -> Quote:

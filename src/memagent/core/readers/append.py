@@ -24,9 +24,8 @@ class AppendReader(ChunkReader):
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile
-        return profile.render(
+        return plan.prompt(
             "note" if profile.note else "update",
-            question=plan.question,
             memory=(state.memory if profile.note else "") or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,

@@ -95,7 +95,7 @@ class ChunkReader(ABC):
 
     def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
         """The prompt of the answer."""
-        return plan.profile.render("answer", question=plan.question, memory=state.memory or plan.profile.empty_memory)
+        return plan.prompt("answer", memory=state.memory or plan.profile.empty_memory)
 
     def answer_spans(self, plan: Plan) -> Spans:
         """The characters of the document that the answer's prompt shows."""
@@ -124,7 +124,7 @@ class ChunkReader(ABC):
             id=id,
             kind="update" if pieces else "answer",
             system=plan.profile.system,
-            user=prompt + (plan.profile.render("retry", limit=budget) if state.again else ""),
+            user=prompt + (plan.again(budget, state.mistake) if state.again else ""),
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
             spans=pieces[0] if pieces else self.answer_spans(plan),
@@ -213,18 +213,19 @@ class ChunkReader(ABC):
         return self.updated(plan, state, after, reply)
 
     def _answer(self, plan: Plan, state: ChunkState, reply: str) -> ChunkState:
-        outcome, answer = plan.judge_answer(reply, retried=state.again)
-        if answer is None:
-            return replace(state, tries=state.tries + 1, outcome=outcome)
+        judged = plan.judge_answer(reply, retried=state.again)
+        state = replace(state, outcome=judged.outcome, mistake=judged.mistake)
+        if judged.retry:
+            return replace(state, tries=state.tries + 1)
         tokens = plan.tokens if self.answer_spans(plan) else state.tokens_read
-        return replace(state, tokens_read=tokens, outcome=outcome, answer=answer)
+        return replace(state, tokens_read=tokens, answer=judged.text)
 
 
 def check_window(plan: Plan, window: int | None, overhead: int) -> None:
     """Raises ConfigError if the longest turn of a reading with a memory would not fit the window."""
     template = template_tokens(plan.profile, plan.tokenizer, overhead, plan.reader.templates)
     template += memory_tokens(plan) - plan.budgets.memory
-    check_budgets(plan.budgets, template, window)
+    check_budgets(plan.budgets, template, window, plan.answer_note)
     if not any(name in QUERIES and getattr(plan.profile, name) for name in plan.reader.templates) or window is None:
         return
     budgets = plan.budgets

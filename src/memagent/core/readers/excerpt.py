@@ -59,7 +59,7 @@ class ExcerptReader(MemoryReader):
     def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
         if self.through_memory:
             return super(ExcerptReader, self).answer_prompt(plan, state)
-        return plan.profile.render("direct", question=plan.question, document=read(plan.text, self.answer_spans(plan)))
+        return plan.prompt("direct", document=read(plan.text, self.answer_spans(plan)))
 
     def answer_spans(self, plan: Plan) -> Spans:
         return () if self.through_memory else plan.shown(0)
@@ -71,7 +71,7 @@ def check_prompt(plan: Plan, window: int | None, overhead: int) -> None:
         raise ConfigError(
             f"the profile {plan.profile.name!r} has no wording for an answer from a text ('direct'): use another reader"
         )
-    wording = plan.tokenizer.count(plan.profile.system + plan.profile.render("direct", question=plan.question, document=""))
+    wording = plan.tokenizer.count(plan.profile.system + plan.prompt("direct", document="")) + plan.answer_note
     need = plan.tokens + wording + overhead + JOIN_SLACK + plan.budgets.answer_tokens
     if window is not None and need > window:
         raise TooLongError(

@@ -47,9 +47,8 @@ class GatedReader(MemoryReader):
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile
-        return profile.render(
+        return plan.prompt(
             "gated",
-            question=plan.question,
             memory=state.memory or profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,

@@ -21,9 +21,8 @@ class MemoryReader(ChunkReader):
     summary: ClassVar[str] = "Reads chunk by chunk and rewrites the memory after each one (the paper's reader)."
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
-        return plan.profile.render(
+        return plan.prompt(
             "update",
-            question=plan.question,
             memory=state.memory or plan.profile.empty_memory,
             chunk=text,
             memory_tokens=plan.budgets.memory,

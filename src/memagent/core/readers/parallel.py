@@ -135,7 +135,7 @@ class ParallelReader:
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         own, item = self._found(plan, state, id)
         budget = plan.budgets.answer if item.kind == "answer" else plan.budgets.memory
-        again = plan.profile.render("retry", limit=budget) if own.tries(item.key) % 2 else ""
+        again = plan.again(budget, own.mistake) if own.tries(item.key) % 2 else ""
         return Turn(
             id=id,
             kind=item.kind,
@@ -153,8 +153,9 @@ class ParallelReader:
         # What one turn shows about the model's way to reason is not used by the others: they do not depend on each other.
         reply, _ = reply_text(completion, self._prompt(plan, own, item), reasons=False)
         if item.kind == "answer":
-            outcome, answer = plan.judge_answer(reply, retried=retried)
-            return _again(own, item, outcome) if answer is None else replace(own, outcome=outcome, answer=answer)
+            answer = plan.judge_answer(reply, retried=retried)
+            own = replace(own, outcome=answer.outcome, mistake=answer.mistake)
+            return _again(own, item, answer.outcome) if answer.retry else replace(own, answer=answer.text)
         judged = self._judged(plan, own, item, reply, completion, retried)
         if judged.retry:
             return _again(own, item, judged.outcome)
@@ -230,23 +231,15 @@ class ParallelReader:
         raise ValueError(f"turn {id!r} is not pending in round {own.round}")
 
     def _prompt(self, plan: Plan, state: RoundState, item: Item) -> str:
-        profile, empty = plan.profile, plan.profile.empty_memory
+        empty = plan.profile.empty_memory
         if item.kind == "answer":
-            return profile.render("answer", question=plan.question, memory=state.memory or empty)
+            return plan.prompt("answer", memory=state.memory or empty)
         budget = plan.budgets.memory
         if item.kind == "note":
             text = plan.text.read(item.spans[0].start, item.spans[0].end)
-            return profile.render(
-                "round",
-                question=plan.question,
-                memory=state.memory or empty,
-                chunk=text,
-                memory_tokens=budget,
-            )
+            return plan.prompt("round", memory=state.memory or empty, chunk=text, memory_tokens=budget)
         memory = state.memory if state.last_level else ""
-        return profile.render(
-            "merge", question=plan.question, memory=memory or empty, notes=item.text, memory_tokens=budget
-        )
+        return plan.prompt("merge", memory=memory or empty, notes=item.text, memory_tokens=budget)
 
     def _judged(
         self, plan: Plan, state: RoundState, item: Item, reply: str, completion: Completion, retried: bool

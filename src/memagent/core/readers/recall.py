@@ -80,12 +80,11 @@ class RecallReader(MemoryReader):
         return super(RecallReader, self).prepare(plan, window, overhead, prepared.chunks)
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
-        profile = plan.profile
-        return profile.render(
+        empty = plan.profile.empty_memory
+        return plan.prompt(
             "recall",
-            question=plan.question,
-            memory=state.memory or profile.empty_memory,
-            recalled=expect(state, RecallState).recalled or profile.empty_memory,
+            memory=state.memory or empty,
+            recalled=expect(state, RecallState).recalled or empty,
             chunk=text,
             memory_tokens=plan.budgets.memory,
         )
@@ -116,6 +115,7 @@ class RecallReader(MemoryReader):
 def check_answer(plan: Plan, window: int | None, overhead: int) -> None:
     """Raises ConfigError if the answer's prompt has no room for two memories."""
     template, budgets = template_tokens(plan.profile, plan.tokenizer, overhead, ("answer",)), plan.budgets
+    template += plan.answer_note
     need = template + budgets.question + 2 * budgets.memory + budgets.answer_tokens
     if window is not None and need > window:
         raise ConfigError(

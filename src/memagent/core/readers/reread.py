@@ -99,7 +99,7 @@ class RereadReader:
             return replace(made, id=id, kind="note" if own.asked else made.kind)
         kind, budgets = self._kind(plan, own), plan.budgets
         budget = {"answer": budgets.answer, "query": budgets.question, "merge": budgets.memory}[kind]
-        again = plan.profile.render("retry", limit=budget) if own.tries % 2 else ""
+        again = plan.again(budget, own.mistake) if own.tries % 2 else ""
         return Turn(
             id=id,
             kind=kind,
@@ -173,7 +173,9 @@ class RereadReader:
 
     def _inner(self, plan: Plan, state: RereadState) -> Plan:
         """The plan of the reading under way: the same, for the question that was asked last."""
-        return replace(plan, reader=_MEMORY, question=state.asked[-1] if state.asked else plan.question)
+        if not state.asked:
+            return replace(plan, reader=_MEMORY)
+        return replace(plan, reader=_MEMORY, question=state.asked[-1], form=None)
 
     def _read(self, plan: Plan, state: RereadState, id: str, completion: Completion) -> RereadState:
         assert state.inner is not None
@@ -187,17 +189,14 @@ class RereadReader:
         return replace(read, inner=None) if over else read
 
     def _prompt(self, plan: Plan, state: RereadState) -> str:
-        profile, kind, memory = plan.profile, self._kind(plan, state), state.memory or plan.profile.empty_memory
+        kind, memory = self._kind(plan, state), state.memory or plan.profile.empty_memory
         if kind == "merge":
-            notes = self._notes(state)
-            return profile.render(
-                "merge", question=plan.question, memory=memory, notes=notes, memory_tokens=plan.budgets.memory
-            )
+            return plan.prompt("merge", memory=memory, notes=self._notes(state), memory_tokens=plan.budgets.memory)
         if kind == "answer":
-            return profile.render("answer", question=plan.question, memory=memory)
+            return plan.prompt("answer", memory=memory)
         room = plan.budgets.chunk + plan.budgets.memory - plan.budgets.question
         asked = newest("\n".join(state.asked), room, plan.tokenizer) or "-"
-        return profile.render("judge", question=plan.question, memory=memory, asked=asked)
+        return plan.prompt("judge", memory=memory, asked=asked)
 
     def _notes(self, state: RereadState) -> str:
         assert state.inner is not None
@@ -223,10 +222,9 @@ class RereadReader:
         return replace(state, memory=text, inner=None, tries=0, outcome=judged.outcome)
 
     def _answered(self, plan: Plan, state: RereadState, reply: str) -> RereadState:
-        outcome, answer = plan.judge_answer(reply, retried=state.tries % 2 == 1)
-        if answer is None:
-            return replace(state, tries=state.tries + 1, outcome=outcome)
-        return replace(state, outcome=outcome, answer=answer)
+        judged = plan.judge_answer(reply, retried=state.tries % 2 == 1)
+        state = replace(state, outcome=judged.outcome, mistake=judged.mistake)
+        return replace(state, tries=state.tries + 1) if judged.retry else replace(state, answer=judged.text)
 
 
 def check_findings(plan: Plan) -> None:

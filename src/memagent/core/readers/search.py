@@ -81,13 +81,13 @@ class SearchReader(MemoryReader):
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         if id != self._query_id(plan, state):
             return ChunkReader.turn(self, plan, state, id)
-        own, profile, budget = expect(state, SearchState), plan.profile, plan.budgets.question
-        prompt = profile.render("query", question=plan.question, memory=own.memory or profile.empty_memory)
+        own, budget = expect(state, SearchState), plan.budgets.question
+        prompt = plan.prompt("query", memory=own.memory or plan.profile.empty_memory)
         return Turn(
             id=id,
             kind="query",
-            system=profile.system,
-            user=prompt + (profile.render("retry", limit=budget) if own.again else ""),
+            system=plan.profile.system,
+            user=prompt + (plan.again(budget) if own.again else ""),
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
         )

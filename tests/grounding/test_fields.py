@@ -1,0 +1,82 @@
+"""The values of JSON answers, and where a text says them."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memagent.grounding.fields import Field, fields, places, states
+
+
+def said(value, text: str) -> list[str]:
+    return [text[start:end] for start, end in places(Field(pointer="/x", value=value), text)]
+
+
+def test_the_fields_of_an_answer_are_named_as_json_pointers() -> None:
+    answer = {"a/b": [{"c~d": 1, "no": None}, "two"], "empty": "", "right": False}
+    known = [("/a~1b/0/c~0d", 1), ("/a~1b/1", "two"), ("/right", False)]
+    assert [(one.pointer, one.value) for one in fields(answer)] == known
+    assert [str(one) for one in fields(12.5)] == ["12.5"]
+    assert (fields(None), fields({}), fields([{}, []])) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        (12500, "EUR 12,500.00 or 12.500,00 or 12500 or 12 500", ["12,500.00", "12.500,00", "12500"]),
+        (12500, "12.5 thousand, not 12.5 or 112,500 or 12,500.5", ["12.5"]),
+        (1.5, "1.500 kg or 1,5 kg", ["1.500", "1,5"]),
+        (1500, "1.500 kg or 1,5 kg", ["1.500"]),
+        (0.05, "5 % or 5 percent, not 5 parts", ["5", "5"]),
+        (-3, "a loss of 3, (3.0)", ["3", "3.0"]),
+        (3200000, "$ 3.2 million", ["3.2"]),
+        ("Alder GmbH", "ALDER\n GmbH and Alder GmbHs", ["ALDER\n GmbH"]),
+        ("30", "thirty (30) days, 300, 12,30", ["30"]),
+        (True, "true", []),
+    ],
+)
+def test_values_are_found_as_people_write_them(value, text, found) -> None:
+    assert said(value, text) == found
+
+
+DAYS = "1 March 2024; March 1, 2024; the 1st day of March, 2024; Mar. 1 2024; 2024-03-01; 01.03.2024; 3/1/2024; 1/3/2024"
+
+
+def test_dates_are_found_as_people_write_them() -> None:
+    assert said("2024-03-01", DAYS) == [one.strip().removeprefix("the ") for one in sorted(DAYS.split(";"), key=_form)]
+    assert said("2024-03-02", DAYS) == said("2024-04-01", DAYS) == said("2023-03-01", DAYS) == []
+    assert said("2024-03-01", "11 March 2024, March 11, 2024, March 1, 20245, 12024-03-01") == []
+    assert said("2024-09-05", "Sept. 5, 2024 and 5 Sep 2024") == ["5 Sep 2024", "Sept. 5, 2024"]
+    assert said("2024-13-01", "2024-13-01") == ["2024-13-01"]  # no date: a word as it stands
+
+
+def _form(text: str) -> int:
+    """The order in which the forms are looked for: day first, month first, ISO, day first in numbers, month first."""
+    text = text.strip()
+    if not text[0].isdigit():
+        return 0 if text.startswith("the") else 1
+    if "March" in text:
+        return 0
+    return 2 if "-" in text else 4 if text.startswith("3/") else 3
+
+
+@given(st.dates(min_value=date(1900, 1, 1)), st.sampled_from(["%d %B %Y", "%B %d, %Y", "%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y"]))
+def test_any_date_is_found_in_any_form(day, form) -> None:
+    written = day.strftime(form)
+    assert written in said(day.isoformat(), f"It begins on {written}, as agreed.")
+
+
+@given(st.integers(0, 10**12), st.sampled_from([",", "."]))
+def test_any_whole_number_is_found_with_separators(number, mark) -> None:
+    written = f"{number:,}".replace(",", mark)
+    assert said(number, f"EUR {written} is due") == [written]
+
+
+def test_a_passage_states_a_field_by_its_value_or_by_most_of_a_longer_text() -> None:
+    assert states(Field(pointer="/x", value=True), "any passage that was cited for it")
+    assert states(Field(pointer="/x", value="notice of ninety days"), "ninety (90) days' written notice")
+    assert not states(Field(pointer="/x", value="notice of 60 days"), "ninety (90) days' written notice")
+    assert not states(Field(pointer="/x", value="2024-03-01"), "It begins on 2 March 2024.")
