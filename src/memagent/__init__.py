@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memagent.api import (
+        Reading,
         aextend,
         afollow_up,
         aread,
@@ -49,12 +50,13 @@ if TYPE_CHECKING:
     from memagent.models.scripted import ScriptedModel
     from memagent.models.tokenizers import ByteTokenizer
     from memagent.profiles import load_profile
-    from memagent.result import Reading
+    from memagent.watches import awatch, watch
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "memagent.api": (
+        "Reading",
         "aextend",
         "afollow_up",
         "aread",
@@ -89,7 +91,7 @@ _HOMES = {
     "memagent.models.scripted": ("ScriptedModel",),
     "memagent.models.tokenizers": ("ByteTokenizer",),
     "memagent.profiles": ("load_profile",),
-    "memagent.result": ("Reading",),
+    "memagent.watches": ("awatch", "watch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -127,6 +129,7 @@ __all__ = [
     "aread",
     "aread_many",
     "aresume",
+    "awatch",
     "extend",
     "follow_up",
     "from_text",
@@ -137,6 +140,7 @@ __all__ = [
     "read_many",
     "resume",
     "resume_many",
+    "watch",
 ]
 
 

@@ -1,10 +1,14 @@
-"""From a document and a question to an answer in one call: `read`, `read_many`, `resume`, and the same without blocking."""
+"""From a document and a question to an answer in one call: `read`, `read_many`, `resume`, and the same without blocking.
+
+A `Reading` that is in a journal can be gone on from: `ask` another question of it, `extend` it by what was added.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
@@ -12,7 +16,7 @@ from memagent.documents import Document, load
 from memagent.errors import JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.open import OpenModel, open_model
-from memagent.result import Reading
+from memagent.result import Reading as Result
 from memagent.session import Progress, Session, Watcher, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
 
@@ -64,6 +68,32 @@ class FollowUpOptions(ResumeOptions, total=False):
     schema: SchemaSource | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(Result):
+    """The result of one document × one question, with the ways to go on from it.
+
+    `again` is how it was read: the journal, and the opened model if one was handed in.
+    """
+
+    again: ResumeOptions = field(default_factory=ResumeOptions, compare=False, repr=False)
+
+    def ask(self, question: str, document: Source | None = None, **options: Unpack[FollowUpOptions]) -> Reading:
+        """Answers another question from the memory of this reading; see `follow_up`."""
+        return follow_up(self, question, document, **(FollowUpOptions(schema=None, **self.again) | options))
+
+    async def aask(self, question: str, document: Source | None = None, **options: Unpack[FollowUpOptions]) -> Reading:
+        """As `ask`, without blocking the event loop."""
+        return await afollow_up(self, question, document, **(FollowUpOptions(schema=None, **self.again) | options))
+
+    def extend(self, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
+        """Reads on in the document, which has grown; see the function `extend`."""
+        return extend(self, more, **(self.again | options))
+
+    async def aextend(self, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
+        """As `extend`, without blocking the event loop."""
+        return await aextend(self, more, **(self.again | options))
+
+
 def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
     """Reads a document chunk by chunk and answers a question from the memory.
 
@@ -81,7 +111,7 @@ def read_many(document: Source, questions: Sequence[str], **options: Unpack[Read
     A reading that failed has its `error` set; the others are not affected.
     """
     with _session(document, options) as session:
-        return session.run(_started(session, questions, options), options.get("watcher"))
+        return _made(session.run(_started(session, questions, options), options.get("watcher")), options)
 
 
 async def aread(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
@@ -94,7 +124,7 @@ async def aread_many(document: Source, questions: Sequence[str], **options: Unpa
     """As `read_many`, without blocking the event loop."""
     async with _without_blocking(lambda: _session(document, options)) as session:
         readings = await asyncio.to_thread(_started, session, questions, options)
-        return await session.arun(readings, options.get("watcher"))
+        return _made(await session.arun(readings, options.get("watcher")), options)
 
 
 def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
@@ -106,20 +136,20 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
     """
     with _resumed(id, document, options) as (session, reading):
         results = session.run([reading], options.get("watcher"))
-    return _answered(_single(results))
+    return _answered(_single(_made(results, options)))
 
 
 async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
     async with _without_blocking(lambda: _resumed(id, document, options)) as (session, reading):
         results = await session.arun([reading], options.get("watcher"))
-    return _answered(_single(results))
+    return _answered(_single(_made(results, options)))
 
 
 def resume_many(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> list[Reading]:
     """As `resume`, for a reading of several questions together: a result for each of them, its `error` set if it failed."""
     with _resumed(id, document, options) as (session, reading):
-        return session.run([reading], options.get("watcher"))
+        return _made(session.run([reading], options.get("watcher")), options)
 
 
 def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
@@ -131,14 +161,14 @@ def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOp
     """
     with _extended(reading, more, options) as (session, progress):
         results = session.run([progress], options.get("watcher"))
-    return _answered(_single(results))
+    return _answered(_single(_made(results, options)))
 
 
 async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
     """As `extend`, without blocking the event loop."""
     async with _without_blocking(lambda: _extended(reading, more, options)) as (session, progress):
         results = await session.arun([progress], options.get("watcher"))
-    return _answered(_single(results))
+    return _answered(_single(_made(results, options)))
 
 
 def follow_up(
@@ -153,7 +183,7 @@ def follow_up(
     """
     with _followed(reading, document, options) as session:
         results = session.run(session.start([question]), options.get("watcher"))
-    return _answered(_single(results))
+    return _answered(_single(_made(results, options)))
 
 
 async def afollow_up(
@@ -163,7 +193,7 @@ async def afollow_up(
     async with _without_blocking(lambda: _followed(reading, document, options)) as session:
         readings = await asyncio.to_thread(session.start, [question])
         results = await session.arun(readings, options.get("watcher"))
-    return _answered(_single(results))
+    return _answered(_single(_made(results, options)))
 
 
 def document_paths(record: ReadingRecord) -> list[str]:
@@ -190,13 +220,18 @@ def _started(session: Session, questions: Sequence[str], options: ReadOptions) -
 @contextmanager
 def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     """A session over a document and a model; what is opened here is closed with it."""
-    chosen: ReadingOptions = {name: value for name, value in options.items() if name in ReadingOptions.__annotations__}  # type: ignore[assignment]
     model, base_url = options.get("model", "embedded"), options.get("base_url")
-    with _opened(source, None) as (document, paths), _engine(model, base_url) as opened:
-        name = model if isinstance(model, str) else model.engine.identity
-        settings = make_settings(opened, model=name, base_url=base_url, **chosen)
-        verified = options.get("verify", True)
+    with _opened(source, None) as (document, paths), opened_engine(model, base_url) as opened:
+        settings, verified = settings_of(opened, options), options.get("verify", True)
         yield Session(document, opened, settings, options.get("journal"), paths=paths, verified=verified)
+
+
+def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
+    """The settings of a reading with an opened model. Raises ConfigError."""
+    chosen: ReadingOptions = {name: value for name, value in options.items() if name in ReadingOptions.__annotations__}  # type: ignore[assignment]
+    model = options.get("model", "embedded")
+    name = model if isinstance(model, str) else model.engine.identity
+    return make_settings(opened, model=name, base_url=options.get("base_url"), **chosen)
 
 
 @contextmanager
@@ -238,13 +273,13 @@ def _again(
 ) -> Iterator[tuple[Session, ReadingRecord]]:
     """A session with the settings of a reading in the journal, over its document, or `source` instead, and `more`."""
     model, base_url = options.get("model"), options.get("base_url")
-    with _journal(options.get("journal")) as kept:
+    with opened_journal(options.get("journal")) as kept:
         record = kept.resumable(id)
         settings, encoding = Settings.from_json(record.settings), document_encoding(record)
         given = [*document_paths(record), *_paths(more)] if source is None else source
         with (
             _opened(given, encoding) as (document, paths),
-            _engine(model or settings.model, base_url or settings.base_url, settings) as opened,
+            opened_engine(model or settings.model, base_url or settings.base_url, settings) as opened,
         ):
             again, verified = settings.reopened(opened), options.get("verify", True)
             yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
@@ -256,7 +291,8 @@ def _paths(source: Source) -> list[str | Path]:
 
 
 @contextmanager
-def _journal(given: Journal | None) -> Iterator[Journal]:
+def opened_journal(given: Journal | None) -> Iterator[Journal]:
+    """The journal that was handed in, which stays open, or the default one."""
     if given is not None:
         yield given
         return
@@ -276,7 +312,7 @@ def _opened(source: Source, encoding: str | None) -> Iterator[tuple[Document, li
 
 
 @contextmanager
-def _engine(model: str | OpenModel, base_url: str | None, settings: Settings | None = None) -> Iterator[OpenModel]:
+def opened_engine(model: str | OpenModel, base_url: str | None, settings: Settings | None = None) -> Iterator[OpenModel]:
     """The model. One that was handed in stays open."""
     if isinstance(model, OpenModel):
         yield model
@@ -303,6 +339,18 @@ async def _without_blocking(make: Callable[[], AbstractContextManager[T]]) -> As
         await asyncio.wait([entering])
         if entering.exception() is None:
             context.__exit__(None, None, None)
+
+
+def _made(results: Sequence[Result], options: ReadOptions | ResumeOptions) -> list[Reading]:
+    """The results with the ways to go on from them."""
+    model, own = options.get("model"), [item.name for item in fields(Result)]
+    again = ResumeOptions(
+        journal=options.get("journal"),
+        model=model if isinstance(model, OpenModel) else None,
+        base_url=options.get("base_url"),
+        verify=options.get("verify", True),
+    )
+    return [Reading(**{name: getattr(one, name) for name in own}, again=again) for one in results]
 
 
 def _single(results: Sequence[Reading]) -> Reading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from memagent.core import Completion, LineOrigin, Outcome, Provenance, Span
@@ -95,7 +95,8 @@ class Reading:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values, in the order a person would read them."""
-        values = asdict(replace(self, cause=None))
+        plain = Reading(**{item.name: getattr(self, item.name) for item in fields(Reading) if item.name != "cause"})
+        values = asdict(plain)
         del values["cause"]
         values["reading"] = values.pop("id")
         first = (

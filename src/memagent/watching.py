@@ -127,16 +127,30 @@ def add(
             f"the reader {settings.reader!r} chooses what it reads from the whole document: a watch needs one of"
             f" {', '.join(READERS)}"
         )
-    standing = tuple(Standing(question=question) for question in questions)
-    watch = Watch(
+    watch = _new(name, paths, questions, settings, encoding)
+    save(watch)
+    return watch
+
+
+def same(
+    watch: Watch, paths: Sequence[str | Path], questions: Sequence[str], settings: Settings, encoding: str | None = None
+) -> bool:
+    """Whether `add` with these values would make this watch, as it was before it was run."""
+    asked = tuple(one.question for one in watch.questions)
+    known = replace(_new(watch.name, watch.paths, asked, settings, watch.encoding), settings=watch.settings)
+    return known == _new(watch.name, paths, questions, settings, encoding)
+
+
+def _new(
+    name: str, paths: Sequence[str | Path], questions: Sequence[str], settings: Settings, encoding: str | None
+) -> Watch:
+    return Watch(
         name=name,
         paths=tuple(str(Path(path).absolute()) for path in paths),
         encoding=encoding,
         settings=redact(settings.to_json(), "settings"),
-        questions=standing,
+        questions=tuple(Standing(question=question) for question in questions),
     )
-    save(watch)
-    return watch
 
 
 def show(name: str) -> Watch:

@@ -1,0 +1,142 @@
+"""The objects that Python gives: a reading that is gone on from, and watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import memagent
+from memagent.models.open import OpenModel
+from memagent.models.scripted import ScriptedModel
+from tests.test_follow_up import OPTIONS, TEXT, model
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
+        yield journal
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_reading_is_asked_another_question_with_its_own_model_and_journal(journal, book) -> None:
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    second = reading.ask("who is the captain?")
+    assert (second.answer, second.status, second.usage.calls) == ("Ann", "supported", 1)
+    assert second.ask("and the code?").answer == "4821973"
+    assert asyncio.run(reading.aask("who is the captain?")).answer == "Ann"
+    assert reading.ask("who is the captain?", verify=False).status is None
+    assert len(journal.list()) == 5
+
+
+def test_a_reading_is_extended_with_its_own_model_and_journal(journal, book) -> None:
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    with book.open("a") as file:
+        file.write("\nLine 60 tells of the sea.")
+    longer = reading.extend()
+    assert (longer.id, longer.document["characters"] > reading.document["characters"]) == (reading.id, True)
+    more = book.with_name("more.txt")
+    more.write_text("Line 61 tells of the sea.")
+    assert len(asyncio.run(longer.aextend(more)).document["files"]) == 2
+
+
+def test_a_reading_that_is_in_no_journal_says_how_to_go_on_from_one(book) -> None:
+    reading = memagent.read(book, "the code?", model=model(), **OPTIONS)
+    with pytest.raises(memagent.JournalError, match="read with journal="):
+        reading.ask("who is the captain?")
+    with pytest.raises(memagent.JournalError, match="read with journal="):
+        reading.extend()
+
+
+def test_every_function_gives_readings_that_can_be_gone_on_from(journal, book) -> None:
+    for one in (
+        *memagent.read_many(book, ["the code?"], model=model(), journal=journal, **OPTIONS),
+        *asyncio.run(memagent.aread_many(book, ["the code?"], model=model(), journal=journal, **OPTIONS)),
+        memagent.resume(journal.list()[0].id, model=model(), journal=journal),
+        *memagent.resume_many(journal.list()[0].id, model=model(), journal=journal),
+        asyncio.run(memagent.aresume(journal.list()[0].id, model=model(), journal=journal)),
+    ):
+        assert one.ask("who is the captain?").answer == "Ann"
+
+
+def test_the_way_to_go_on_is_no_part_of_what_is_written_or_compared(journal, book) -> None:
+    first = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    again = memagent.resume(first.id, model=model(), journal=journal)
+    assert "again" not in first.to_json()
+    assert "Journal" not in repr(first)
+    json.dumps(first.to_json())
+    assert (again.answer, again.memory, again.quotes) == (first.answer, first.memory, first.quotes)
+
+
+# Watches
+
+
+def counting() -> OpenModel:
+    """Answers with the last line number that it saw."""
+
+    def reply(turn) -> str:
+        numbers = re.findall(r"day (\d{3})|up to (\d{3})", turn.user)
+        return f"up to {max(map(max, numbers))}" if numbers else "nothing yet"
+
+    return OpenModel(engine=ScriptedModel(reply))
+
+
+def notes(tmp_path, *numbers: int):
+    folder = tmp_path / "notes"
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        (folder / f"day-{number}.txt").write_text(f"This is day {number} of the voyage.\n")
+    return folder
+
+
+def test_a_watch_is_added_once_and_run_again(tmp_path, journal) -> None:
+    options = {"model": counting(), "journal": journal, "verify": False, **OPTIONS}
+    watch = memagent.watch("voyage", notes(tmp_path, 101), ["how far?"], **options)
+    [(before, after)] = watch.run().changed
+    assert (before.answer, after.answer) == (None, "up to 101")
+    notes(tmp_path, 102)
+    again = memagent.watch("voyage", notes(tmp_path), ["how far?"], **options)
+    update = asyncio.run(again.arun())
+    assert [(old.answer, new.answer) for old, new in update.changed] == [("up to 101", "up to 102")]
+    assert [Path(name).name for name in update.changes.new] == ["day-102.txt"]
+    opened = asyncio.run(memagent.awatch("voyage", **options))
+    assert [one.answer for one in opened.show().questions] == ["up to 102"]
+    assert opened.run().changed == []
+    opened.remove()
+    with pytest.raises(memagent.ConfigError, match="there is no watch 'voyage'"):
+        memagent.watch("voyage", **options)
+
+
+def test_another_watch_of_that_name_is_refused(tmp_path, journal) -> None:
+    options = {"model": counting(), "journal": journal, **OPTIONS}
+    folder = notes(tmp_path, 101)
+    memagent.watch("voyage", folder, ["how far?"], **options)
+    for paths, questions, other in (
+        (folder, ["how long?"], {}),
+        (tmp_path, ["how far?"], {}),
+        (folder, ["how far?"], {"encoding": "latin-1"}),
+        (folder, ["how far?"], {"reader": "gated"}),
+    ):
+        with pytest.raises(memagent.ConfigError, match="there is a watch 'voyage' already"):
+            memagent.watch("voyage", paths, questions, **{**options, **other})
+
+
+def test_a_watcher_sees_the_readings_of_a_watch(tmp_path, journal) -> None:
+    seen: list[int] = []
+    options = {"model": counting(), "journal": journal, "watcher": lambda moved: seen.append(len(moved)), **OPTIONS}
+    memagent.watch("voyage", notes(tmp_path, 101), ["how far?"], **options).run()
+    assert seen
