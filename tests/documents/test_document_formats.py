@@ -89,6 +89,15 @@ def test_pdf_pages(tmp_path: Path) -> None:
         assert document.locate(len(document)).page == 4
 
 
+def test_a_word_that_goes_on_in_the_next_line_of_a_pdf_is_joined(tmp_path: Path) -> None:
+    line = ") Tj 0 -14 Td ("
+    path = write_pdf(
+        tmp_path / "a.pdf", [f"the code for amber-{line}falcon, 1990-{line}1995, an-{line}{line}other -{line}list"]
+    )
+    with load([path]) as document:
+        assert document.read(0, len(document)) == "the code for amber-falcon, 1990-\n1995, an-other -\nlist\n"
+
+
 def test_pdf_by_signature_in_gzip_and_within_a_document(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.txt", ["Only page"])
     (tmp_path / "b.pdf.gz").write_bytes(gzip.compress(path.read_bytes()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,9 @@ from memagent.documents.source import Source, optional
 _FEATURE = "reading PDF files"
 _UNLOCK = "Remove the password first, for example with: qpdf --password=... --decrypt in.pdf out.pdf"
 _REPRINT = "Open it in a PDF viewer and print it to a new PDF file"
+
+# A word that goes on in the next line. Its hyphen stays: nobody can tell whether it was there before the line end.
+_LINE_END = re.compile(r"(?<=[^\W\d_][-\u2010])[ \t]*\r?\n(?=[^\W\d_])")
 
 _END_WITHIN = 2048
 """Bytes at the end of a file among which the end marker must be; readers forgive some bytes after it."""
@@ -48,7 +52,7 @@ def _page(source: Source, reader: Any, number: int) -> str:
     except Exception as error:  # see above
         raise source.error(f"page {number + 1} of this PDF is damaged ({error})", _REPRINT) from error
     # A broken font table gives halves of surrogate pairs: join what belongs together, mark what does not.
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = _LINE_END.sub("", text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
     if not text.strip():
         return ""
     return text if text.endswith("\n") else text + "\n"
