@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -148,6 +149,11 @@ def test_the_command_asks_again_and_searches_for_what_the_memory_does_not_hold(t
         assert both.exit_code == 0
         assert "does not hold 1 of 2" in " ".join(both.stderr.split())
         assert [line for line in both.stdout.splitlines() if line in ("Line 59", "4821973")] == ["Line 59", "4821973"]
+        again = ["-q", "which line is the last? Line 59?"]
+        twice = run("ask", "--from", id, "--reread", *again, "-q", "the code?", *again, "--json")
+        answers = [(one["answer"], one["reading"]) for one in json.loads(twice.stdout)["readings"]]
+        assert [answer for answer, _ in answers] == ["Line 59", "4821973", "Line 59"]
+        assert len({reading for _, reading in answers}) == 3
         for arguments, said in (
             (["--from", id], "no question given"),
             (["--from", id, "-q", "x", "--together"], "give only questions with it"),

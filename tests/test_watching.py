@@ -108,7 +108,9 @@ def test_the_order_in_which_files_come_is_the_order_of_the_text(notes, journal) 
         file.write("The captain is Cid.")
     grown = watching.run("ship", model(), journal)
     assert (answers(grown)[0], grown.changes.grown) == ("Cid", (str(notes / "day-01.txt"),))
-    assert "(from character " in grown.watch.questions[0].verdict.quotes[0].file
+    [quote] = grown.watch.questions[0].verdict.quotes
+    text = (notes / "day-01.txt").read_text()
+    assert quote.place == f"{notes / 'day-01.txt'}, line {text.count(chr(10)) + 1}, offset {text.index(quote.cited_text)}"
 
 
 def test_edited_and_deleted_files_are_told_and_what_came_from_them_is_marked(notes, journal) -> None:

@@ -177,9 +177,8 @@ def follow_up(
         session.settings = replace(
             whole, reader="search", reader_options=options, together=(), schema=session.settings.schema
         )
-        searched = run(session, start(session, missing, hint, hints), again.verbose)
-        found = {result.question: result for result in searched}
-        results = [found.get(result.question, result) for result in results]
+        searched = iter(run(session, start(session, missing, hint, hints), again.verbose))
+        results = [next(searched) if result.status == "not_found" else result for result in results]
     elif missing:
         note(f"the memory of {record.id} does not hold it: with --reread, the document is searched")
     report(session, results, again.as_json, hint, again.verbose)

@@ -24,7 +24,8 @@ class SourceFile:
 
     `span` is where its text lies in the joined text, borders not included. `bytes` is the size of the source as it was
     found (compressed, for .gz). `encoding` is a codec name for text and HTML, None for formats that say it themselves.
-    `pages` are the spans of a PDF's pages in the joined text: page 1 first, they touch, and a page without text is empty.
+    `pages` are the spans of a PDF's pages in the joined text, in order: they touch, and a page without text is empty.
+    Of a part of a file, `first_offset`, `first_line` and `first_page` are where it begins there.
     """
 
     name: str
@@ -33,6 +34,9 @@ class SourceFile:
     bytes: int
     span: Span
     pages: tuple[Span, ...] = ()
+    first_offset: int = 0
+    first_line: int = 1
+    first_page: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +116,13 @@ class Document:
             raise IndexError(f"offset {offset} is outside the document, which has {len(self)} characters")
         file = self.files[bisect_right(self._starts, offset) - 1]
         offset = min(offset, file.span.end)
-        page = bisect_right(file.pages, offset, key=lambda span: span.start) if file.pages else None
+        page = None
+        if file.pages:
+            page = bisect_right(file.pages, offset, key=lambda span: span.start) + file.first_page - 1
         line = None
         if file.kind in _HAS_SOURCE_LINES:
-            line = self._spool.lines_before(offset) - self._spool.lines_before(file.span.start) + 1
-        return Location(file=file.name, page=page, offset=offset - file.span.start, line=line)
+            line = self._spool.lines_before(offset) - self._spool.lines_before(file.span.start) + file.first_line
+        return Location(file=file.name, page=page, offset=offset - file.span.start + file.first_offset, line=line)
 
     def close(self) -> None:
         """Deletes the temporary file. Reading afterwards raises ValueError."""

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -78,14 +79,16 @@ def from_text(text: str, name: str = "text") -> Document:
 
 
 def joined(parts: Iterable[tuple[SourceFile, str]]) -> Document:
-    """A document of texts that were read before, under the names of their files. The spans of a file say nothing here;
-    its pages are those within its text. Raises DocumentError if there is no text."""
+    """A document of texts that were read before, under the names of their files. The spans of a file say nothing here; its
+    pages are those within its text, and where it begins in its file is kept. Raises DocumentError if there is no text."""
     joiner = _Joiner()
     with ExitStack() as undo:
         undo.callback(joiner.spool.close)
         for file, text in parts:
             pieces = [text[page.start : page.end] for page in file.pages] if file.pages else [text]
-            joiner.add(file.name, file.kind, file.encoding, file.bytes, pieces)
+            if joiner.add(file.name, file.kind, file.encoding, file.bytes, pieces):
+                first = {name: getattr(file, name) for name in ("first_offset", "first_line", "first_page")}
+                joiner.files[-1] = replace(joiner.files[-1], **first)
         if not joiner.files:
             raise DocumentError("there is nothing to read: no text was kept")
         undo.pop_all()

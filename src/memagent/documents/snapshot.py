@@ -1,8 +1,9 @@
 """An append-only copy of the text of files: what was read stays as it was read, whatever becomes of the files.
 
 A folder with one text file for each part, and `parts.json`. A new file is a part, and so is what was added at the end of a
-known one. A file that was edited before its end, or deleted, keeps its part and is reported. So the document that the parts
-make only ever grows at the end.
+known one; if its last line goes on, the part begins with that line once more, so that some part has all of it. A file that
+was edited before its end, or deleted, keeps its parts and is reported. So the document that the parts make only ever grows
+at the end.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from memagent.errors import DocumentError
 from memagent.files import atomic_file
 
 _PARTS = "parts.json"
+_LONGEST_LINE = 4096  # characters of a line that are read again when it goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A piece of a file's text: `characters` of it, from character `offset` of the file on.
 
-    `digest` is the SHA-256 of the file's text up to the end of this part; `pages` are a PDF's, within the part.
+    `digest` is the SHA-256 of the file's text up to the end of this part; `pages` are a PDF's, within the part. `line` and
+    `page` are the numbers of its first ones in the file.
     """
 
     name: str
@@ -36,6 +39,8 @@ class Part:
     characters: int
     digest: str
     pages: tuple[tuple[int, int], ...] = ()
+    line: int = 1
+    page: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +83,9 @@ class Snapshot:
                 len(file.span) < read or document.digest_of(file.span.start, file.span.start + read) != last.digest
             ):
                 edited.append(file.name)
-            elif len(file.span) > read and (rest := document.read(file.span.start + read, file.span.end)).strip():
-                added.append((_part(document, file, read), rest))
+            elif len(file.span) > read and document.read(file.span.start + read, file.span.end).strip():
+                start = _line_start(document, file.span.start, file.span.start + read)
+                added.append((_part(document, file, start), document.read(start, file.span.end)))
                 (grown if last else new).append(file.name)
         self._write(added)
         return Changes(new=tuple(new), grown=tuple(grown), edited=tuple(edited), deleted=tuple(known))
@@ -96,9 +102,17 @@ class Snapshot:
             except (OSError, UnicodeDecodeError) as error:
                 raise DocumentError(f"{path} cannot be read ({error}): rebuild it from the files") from error
             pages = tuple(Span(start=start, end=end) for start, end in part.pages)
-            name = part.name + (f" (from character {part.offset:,})" if part.offset else "")
-            span = Span(start=0, end=part.characters)
-            file = SourceFile(name=name, kind=part.kind, encoding=part.encoding, bytes=part.bytes, span=span, pages=pages)
+            file = SourceFile(
+                name=part.name,
+                kind=part.kind,
+                encoding=part.encoding,
+                bytes=part.bytes,
+                span=Span(start=0, end=part.characters),
+                pages=pages,
+                first_offset=part.offset,
+                first_line=part.line,
+                first_page=part.page,
+            )
             yield file, text
 
     def _write(self, added: Sequence[tuple[Part, str]]) -> None:
@@ -116,15 +130,27 @@ class Snapshot:
         return self.folder / f"{number:06}.txt"
 
 
-def _part(document: Document, file: SourceFile, read: int) -> Part:
-    start = file.span.start + read
+def _line_start(document: Document, first: int, place: int) -> int:
+    """Where the line begins that goes on at a place of a file, or the place itself if a line begins there, or a long one
+    goes on."""
+    low = max(first, place - _LONGEST_LINE)
+    before = document.read(low, place)
+    line = before.rfind("\n") + 1
+    return low + line if line or low == first else place
+
+
+def _part(document: Document, file: SourceFile, start: int) -> Part:
+    """The part of a file from a character of the document on."""
+    pages = [page for page in file.pages if page.end > start] if start > file.span.start else file.pages
     return Part(
         name=file.name,
         kind=file.kind,
         encoding=file.encoding,
         bytes=file.bytes,
-        offset=read,
+        offset=start - file.span.start,
         characters=file.span.end - start,
         digest=document.digest_of(file.span.start, file.span.end),
-        pages=() if read else tuple((page.start - start, page.end - start) for page in file.pages),
+        pages=tuple((max(0, page.start - start), page.end - start) for page in pages),
+        line=document.locate(start).line or 1,
+        page=len(file.pages) - len(pages) + 1,
     )
