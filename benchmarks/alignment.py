@@ -1,12 +1,13 @@
 """Finding quotes again: how many of those that models change, how many of those that they invent, and how long it takes.
 
     python -m benchmarks.alignment OUT.csv TEXT… [--quotes N] [--place CHARACTERS]
-        [--threshold SCORE] [--near] [--seed N]
+        [--threshold SCORE] [--near] [--characters N] [--seed N]
 
 Passages of 60 to 400 characters are drawn from the TEXT files (anything memagent reads) and changed. A faithful one is
 found if what is returned covers it, give or take a word at either end (each piece of it, where words were left out). An
 invented one must not be found. All are looked for in a place of `--place` characters around the passage, as in
-verification, and in the whole text. `found` is the share that was found at the right place, `elsewhere` the share that
+verification, and in the whole text, which with `--characters` is made so long by repeating the sentences of the TEXT
+files in another order each time. `found` is the share that was found at the right place, `elsewhere` the share that
 was found at another one.
 """
 
@@ -25,12 +26,13 @@ from statistics import mean
 from typing import TypeAlias
 
 from memagent.core.types import Span
-from memagent.documents import Document, load
+from memagent.documents import Document, from_text, load
 from memagent.grounding import THRESHOLD, Alignment, align
 from memagent.grounding.normal import normal
 
 COLUMNS = "quotes change n found elsewhere milliseconds slowest whole_found whole_elsewhere whole_milliseconds".split()
 _SLACK = 24  # characters at either end
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -171,9 +173,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--place", type=int, default=20_000)
     parser.add_argument("--threshold", type=float, default=THRESHOLD)
     parser.add_argument("--near", action="store_true", help="look in places only, not in the whole text")
+    parser.add_argument("--characters", type=int, help="of the text, made of the sentences of the TEXT files")
     parser.add_argument("--seed", type=int, default=27)
     given = parser.parse_args(arguments)
-    with load(given.texts) as text, given.out.open("w", encoding="utf-8", newline="") as file:
+    with text_of(given) as text, given.out.open("w", encoding="utf-8", newline="") as file:
         print(f"{len(text):,} characters", file=sys.stderr)
         rows = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         rows.writeheader()
@@ -181,6 +184,21 @@ def main(arguments: Sequence[str]) -> None:
             row = measured(change, text, given, random.Random(f"{given.seed}/{change.__name__}"))
             rows.writerow(row)
             print(row, file=sys.stderr)
+
+
+def text_of(given: argparse.Namespace) -> Document:
+    """The text to look in."""
+    document = load(given.texts)
+    if given.characters is None:
+        return document
+    with document:
+        sentences = _SENTENCE.split(document.read(0, len(document)))
+    rng, parts, length = random.Random(given.seed), list[str](), 0
+    while length < given.characters:
+        rng.shuffle(sentences)
+        parts += sentences
+        length += sum(len(one) + 1 for one in sentences)
+    return from_text(" ".join(parts)[: given.characters])
 
 
 def measured(change: Change, text: Document, given: argparse.Namespace, rng: random.Random) -> dict[str, object]:
