@@ -106,7 +106,7 @@ def _regions(source: Source, quotes: Sequence[Quote], origins: Iterable[_Origin]
     found = [one.span for one in origins if one.span and one.found]
     others = [Span(start=one.span.start, end=min(one.span.end, one.span.start + _LEAD)) for one in origins if one.span]
     shown = regions(source.size, cited, [*found, *others])
-    return at_words(source.document, shown, [*cited, *found])
+    return at_words(source.document, source.size, shown, [*cited, *found])
 
 
 def _stands(quote: Quote, source: Source) -> bool:

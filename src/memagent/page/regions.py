@@ -28,7 +28,7 @@ def regions(
     room = limit - _total(around)
     more = _fitting(places, size, room)
     found = list(merged([*around, *_widened(more, size, room, context)]))
-    return _joined(found or [Span(start=0, end=min(2 * context, limit))], limit)
+    return _joined(found or [Span(start=0, end=min(2 * context or 1, limit))], limit)
 
 
 def placed(span: Span, shown: Iterable[Span]) -> Span | None:
@@ -39,19 +39,20 @@ def placed(span: Span, shown: Iterable[Span]) -> Span | None:
     return None
 
 
-def at_words(text: Text, shown: Sequence[Span], kept: Sequence[Span]) -> list[Span]:
-    """The regions, less parts of words at their ends; what is `kept` stays whole."""
-    return [_trimmed(text, one, [inner for inner in kept if one.start <= inner.start < one.end]) for one in shown]
+def at_words(text: Text, size: int, shown: Sequence[Span], kept: Sequence[Span]) -> list[Span]:
+    """The regions of the first `size` characters, less parts of words at their ends; what is `kept` stays whole."""
+    trimmed = (_trimmed(text, size, one, [inner for inner in kept if one.start <= inner.start < one.end]) for one in shown)
+    return [one for one in trimmed if len(one)]
 
 
-def _trimmed(text: Text, one: Span, kept: Sequence[Span]) -> Span:
+def _trimmed(text: Text, size: int, one: Span, kept: Sequence[Span]) -> Span:
     first = min([one.end, *(inner.start for inner in kept)])
     last = max([one.start, *(min(inner.end, one.end) for inner in kept)])
     start, end = one.start, one.end
     if start > 0:
         head = text.read(start, min(start + _WORD, first))
         start += next((place + 1 for place, char in enumerate(head) if char.isspace()), 0)
-    if end < len(text):
+    if end < size:
         tail = text.read(max(end - _WORD, last, start), end)
         end -= next((place for place, char in enumerate(reversed(tail)) if char.isspace()), 0)
     return Span(start=start, end=max(start, end))

@@ -38,6 +38,7 @@ def html(page: PageView) -> str:
             style_digest=_digest(style),
             script_digest=_digest(script),
         )
+        .lstrip()
     )
 
 

@@ -36,7 +36,7 @@ _OUTCOMES = {
 }
 _ALIGNMENTS = {
     "exact": "word for word",
-    "normalized": "apart from typesetting",
+    "normalized": "word for word but for typesetting",
     "search": "the sentence with the words of the answer",
 }
 
