@@ -24,6 +24,7 @@ QUOTES = 200  # the maximum on a page
 LINES = 200  # lines of the last memory, with their origins
 _PLACES = 3  # places that are listed of those that a turn showed
 _LEAD = 400  # characters at the beginning of what a turn showed, for a line whose words do not stand in it
+_TELLING = 8  # characters of a line that is looked for; a shorter one stands in many places
 _NAMES = 20  # files of the document that are listed
 
 
@@ -93,7 +94,7 @@ def _origin(line: LineOrigin, source: Source) -> _Origin:
     spans = [Span(start=one.start, end=min(one.end, source.size)) for one in line.spans if one.start < source.size]
     if source.document is None or not spans:
         return _Origin(line, spans[0] if spans else None)
-    found = align(line.line, source.document, spans)
+    found = align(line.line, source.document, spans) if len(line.line) >= _TELLING else ()
     if found:
         return _Origin(line, Span(start=found[0].start, end=found[-1].end), True)
     return _Origin(line, spans[0])
@@ -217,7 +218,7 @@ def _ticks(
     size = max(1, source.size)
     held = [(quote, view) for quote, view in zip(quotes, views, strict=True) if view.held]
     ticks = [("line", line.number, line.link.start / size) for line in lines if line.link]
-    return (*ticks, *(("quote", view.number, quote.start_char_index / size) for quote, view in held))
+    return (*(("quote", view.number, quote.start_char_index / size) for quote, view in held), *ticks)
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:

@@ -48,6 +48,8 @@
     if (link.dataset.quote || link.dataset.end) point(link);
   });
 
+  if (!location.hash) $("check").focus({ preventScroll: true }); // so that the keys scroll it
+
   if (steps.length) {
     document.documentElement.classList.add("stepped");
     $("controls").hidden = false;
