@@ -83,6 +83,20 @@ def test_the_page_of_a_large_document_is_bounded_and_reads_slices(journal, tmp_p
     assert re.search(r"… \d+,\d{3},\d{3} characters …", written)
 
 
+def test_the_page_of_the_worst_text_is_bounded_too(journal, tmp_path):
+    """Every other character is written as its code; memories and answers are long, of very short lines and words."""
+    path = tmp_path / "odd.txt"
+    path.write_text("a\u202e" * 150_000)
+    memories = ["\n".join("ab"[(number + line) % 2] for line in range(3_000)) for number in range(200)]
+    verdict = {"status": "partly", "unsupported": ["claim"] * 5_000}
+    record = stored(journal, [path], memories, answer="x" * 200_000, quotes=["a\u202e" * 5_000], verdict=verdict)
+    write_page(journal, record, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert len(text) < 6_000_000
+    for said in ("150,000 more characters", "4,800 more claims", "lines cut or left out", "are left out"):
+        assert said in text, said
+
+
 def test_pages_of_a_pdf_begin_where_they_do(journal, tmp_path):
     path = write_pdf(tmp_path / "report.pdf", ["", "The first page with text.", "", "", "The code is 42.", "The end."])
     record = stored(journal, [path], ["The code is 42."], answer="42", quotes=["The code is 42."])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.page.diff import CHARACTERS, compared
+from memagent.page.diff import CHARACTERS, LINES, compared
 from memagent.page.timeline import timeline
 from tests.page.fakes import turn
 
@@ -92,3 +92,4 @@ def test_a_comparison_is_bounded():
     lines = compared("a " * 100_000, "b\n" * 50_000)
     assert sum(len(line.text) for line in lines if line.kind != "fold") <= CHARACTERS
     assert "left out" in lines[-1].text
+    assert len(compared("", "a\nb\n" * 5_000)) == LINES + 1

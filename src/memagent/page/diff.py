@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from rapidfuzz.distance import LCSseq
 
-CHARACTERS = 12_000  # the maximum of one comparison that is shown
+CHARACTERS, LINES = 12_000, 200  # the maximum of one comparison that is shown
 _LINES = 2_000  # of each memory that are compared
 _WORDS = 3_000  # of each line that are compared
 _FEW = 24  # lines of a memory that is shown whole
@@ -34,7 +34,7 @@ class Line:
 
 
 def compared(before: str, after: str) -> list[Line]:
-    """The lines of both memories in the order of a diff, at most CHARACTERS of them."""
+    """The lines of both memories in the order of a diff, at most LINES of them with CHARACTERS in all."""
     old, new = before.splitlines()[:_LINES], after.splitlines()[:_LINES]
     lines = [line for part in _blocks(old, new) for line in part]
     return list(_bounded(_folded(lines) if len(lines) > _FEW else lines))
@@ -108,12 +108,11 @@ def _folded(lines: Sequence[Line]) -> Iterator[Line]:
 
 def _bounded(lines: Iterable[Line]) -> Iterator[Line]:
     room, left = CHARACTERS, 0
-    for line in lines:
-        if len(line.text) > room:
-            left += 1
-            if room and left == 1:
+    for number, line in enumerate(lines):
+        if left or number >= LINES or len(line.text) > room:
+            if room and not left and number < LINES:
                 yield from _beginning(line, room)
-            room = 0
+            left += 1
             continue
         room -= len(line.text) + 1
         yield line

@@ -19,6 +19,7 @@ from memagent.page.view import PageView
 
 _HERE = Path(__file__).parent
 _TEXT = 50_000  # the maximum number of characters of an answer or a memory
+_CLAIMS = 200  # the maximum number of claims without support that are listed
 
 
 def html(page: PageView) -> str:
@@ -60,7 +61,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(shown=shown, brief=brief)
     environment.tests.update(gap=lambda block: isinstance(block, Gap), border=lambda block: isinstance(block, Border))
-    environment.globals.update(TEXT=_TEXT)
+    environment.globals.update(TEXT=_TEXT, CLAIMS=_CLAIMS)
     return environment
 
 

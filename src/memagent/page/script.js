@@ -52,7 +52,7 @@
 
   if (steps.length) {
     document.documentElement.classList.add("stepped");
-    $("controls").hidden = false;
+    $("controls").hidden = steps.length < 2;
     slider.addEventListener("input", () => show(Number(slider.value)));
     $("previous").addEventListener("click", () => show(at - 1));
     $("next").addEventListener("click", () => show(at + 1));

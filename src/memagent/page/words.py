@@ -13,7 +13,6 @@ _VERDICTS = {
     "not_found": ("fair", "The document does not hold the answer"),
 }
 _ENDS = {
-    "answered": ("plain", "Not verified"),
     "failed": ("bad", "The reading failed"),
     "interrupted": ("bad", "The reading was interrupted"),
     "running": ("plain", "The reading is still running"),
@@ -43,8 +42,8 @@ _ALIGNMENTS = {
 
 def status(question: QuestionView, page: PageView) -> tuple[str, str]:
     """The tone and the words for how far an answer can be trusted."""
-    if question.verdict is not None and question.answer:
-        return _VERDICTS[question.verdict.status]
+    if question.answer:
+        return _VERDICTS[question.verdict.status] if question.verdict else ("plain", "Not verified")
     if page.status == "answered" and not question.answer:
         return "bad", "The model gave an empty answer"
     return _ENDS.get(page.status, ("plain", page.status))
