@@ -29,6 +29,16 @@ def test_a_page_is_written_and_named(memagent, reading, book, tmp_path):
     assert "http://" not in text.replace("http://127.0.0.1", "")
 
 
+def test_a_file_has_the_name_that_it_was_read_by(memagent, book, served, tmp_path, monkeypatch):
+    monkeypatch.chdir(book.parent)
+    reading = memagent("ask", book.name, "-q", QUESTION, "--json", *served).json["reading"]
+    monkeypatch.chdir("/")
+    assert memagent("readings", "show", reading, "--html", tmp_path / "page.html").code == 0
+    text = (tmp_path / "page.html").read_text()
+    assert f"<bdi>{book.name}</bdi>" in text
+    assert str(book) not in text
+
+
 def test_a_file_that_is_there_is_replaced_whole(memagent, reading, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("old")

@@ -62,7 +62,6 @@ def opened(browser, path, width=1280):
     resize(browser, width)
     browser.get_log("browser")
     browser.get(path.as_uri())
-    browser.execute_script("document.querySelectorAll('*').forEach((one) => { one.style.scrollBehavior = 'auto'; })")
     return browser
 
 

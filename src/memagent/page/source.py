@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from memagent.api import document_encoding, document_paths
 from memagent.documents import Document, load
@@ -40,12 +41,21 @@ def reopened(record: ReadingRecord) -> Iterator[Source]:
 
 def _checked(record: ReadingRecord, document: Document, size: int) -> Source:
     digest = record.document.get("digest")
+    _rename(document, record)
     if document.digest == digest:
         return Source(document=document, size=len(document))
     if len(document) > size > 0 and document.digest_of(0, size) == digest:
         grown = f"The document has grown by {len(document) - size:,} characters since. They are not shown."
         return Source(document=document, size=size, note=grown)
     return Source(size=size, note="The document is not shown: it has changed since it was read.")
+
+
+def _rename(document: Document, record: ReadingRecord) -> None:
+    """Gives its files the names that they were read by: those may be relative, and the paths in the journal are not."""
+    described: Any = record.document.get("files") or ()
+    if len(described) == len(document.files):
+        pairs = zip(document.files, described, strict=True)
+        document.files = tuple(replace(file, name=str(one.get("name", file.name))) for file, one in pairs)
 
 
 def _from_files(record: ReadingRecord) -> bool:
