@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tracemalloc
 
@@ -12,6 +13,7 @@ from memagent.documents import load
 from memagent.page import write_page
 from memagent.page.gather import page_of
 from memagent.page.passages import Border, Gap, Passage
+from tests import test_structured as structured
 from tests.cli.conftest import FACT
 from tests.documents.document_samples import write_pdf
 from tests.page.fakes import stored, turn
@@ -141,7 +143,7 @@ def test_a_document_that_is_gone_or_changed_is_not_shown_and_its_quotes_are(jour
 @pytest.mark.parametrize("paths", [[], ["-"]])
 def test_a_document_from_standard_input_or_memory_is_not_shown(journal, book, paths):
     page = page_of(journal, stored(journal, [book], ["m"], answer="1", quotes=[FACT], described={"paths": paths}))
-    assert "was read from standard input or from memory" in page.note
+    assert "was read from standard input, from memory or by a watch" in page.note
 
 
 def test_of_a_document_that_has_grown_what_was_read_is_shown(journal, book):
@@ -174,6 +176,18 @@ def test_questions_that_were_read_together_have_their_own_answers_and_quotes(jou
     ]
     assert [quote.number for one in page.questions for quote in one.quotes] == [1, 2]
     assert "<h1>2 questions, read together</h1>" in (tmp_path / "page.html").read_text()
+
+
+def test_an_answer_that_follows_a_schema_has_a_quote_for_each_field(journal, tmp_path):
+    path = tmp_path / "contract.txt"
+    path.write_text(structured.TEXT)
+    answer = structured.model(json.dumps(structured.RIGHT))
+    options = {**structured.OPTIONS, "schema": structured.FEE}
+    reading = memagent.read(path, "the terms?", model=answer, journal=journal, **options)
+    page = write_page(journal, journal.show(reading.id), tmp_path / "page.html")
+    assert page.questions[0].answer == json.dumps(structured.RIGHT, indent=2)
+    assert [one.field for one in page.questions[0].quotes] == [one.field for one in reading.quotes]
+    assert all(one.held and one.field in (tmp_path / "page.html").read_text() for one in page.questions[0].quotes)
 
 
 def test_a_follow_up_of_a_follow_up_is_traced_to_the_reading_that_noted_it(journal, book):

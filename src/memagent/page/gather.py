@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,7 @@ def _quote_views(quotes: Sequence[Quote], source: Source, shown: Sequence[Span],
             turn=quote.turn,
             alignment=quote.alignment,
             score=quote.score,
+            field=quote.field or "",
             held=_stands(quote, source) and placed(_span(quote), shown) == _span(quote),
             step=_step_of(quote.turn, trace),
         )
@@ -143,7 +145,7 @@ def _questions(
     """The questions; the quotes of all of them are numbered through, and at most QUOTES are on the page."""
     together: Any = record.settings.get("together") or ()
     asked = [(text, trace.answers.get(number)) for number, text in enumerate(together)] or [
-        (record.question, record.answer)
+        (record.question, _readable(record))
     ]
     made, done = list[QuestionView](), 0
     for number, (question, answer) in enumerate(asked):
@@ -155,6 +157,16 @@ def _questions(
         )
         done += count
     return tuple(made)
+
+
+def _readable(record: ReadingRecord) -> str | None:
+    """The answer as people read it: JSON on several lines."""
+    if not record.settings.get("schema") or not record.answer:
+        return record.answer
+    try:
+        return json.dumps(json.loads(record.answer), ensure_ascii=False, indent=2)
+    except ValueError:
+        return record.answer
 
 
 def _line(number: int, origin: _Origin, document: Document | None, shown: Sequence[Span], trace: Trace) -> LineView:

@@ -28,7 +28,9 @@ def reopened(record: ReadingRecord) -> Iterator[Source]:
     """The document of a reading, which is closed afterwards. What is wrong with it is no error here, but a note."""
     size = int(str(record.document.get("characters", 0)))
     if not _from_files(record):
-        yield Source(size=size, note="The document is not shown: it was read from standard input or from memory.")
+        yield Source(
+            size=size, note="The document is not shown: it was read from standard input, from memory or by a watch."
+        )
         return
     with ExitStack() as stack:
         try:

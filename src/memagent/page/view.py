@@ -22,8 +22,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteView:
-    """A quote; `number` counts those of the page from 1. `held`: it stands on the page, at its place in the document.
-    `step`: the turn with which the step of the timeline begins that noted it, if it is on the page."""
+    """A quote; `number` counts those of the page from 1. `field`: of an answer that is JSON, what it is for.
+
+    `held`: it stands on the page, at its place in the document. `step`: the turn with which the step of the timeline begins
+    that noted it, if it is on the page.
+    """
 
     number: int
     text: str
@@ -31,6 +34,7 @@ class QuoteView:
     turn: int
     alignment: str
     score: float
+    field: str
     held: bool
     step: int | None = None
 

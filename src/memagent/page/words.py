@@ -30,6 +30,8 @@ _OUTCOMES = {
     "empty": "empty; the memory stays",
     "retry_long": "too long; asked again",
     "retry_empty": "empty; asked again",
+    "retry_invalid": "does not have the form that was asked for; asked again",
+    "invalid": "does not have the form that was asked for",
     "split": "too long for the window; its text was halved",
     "answered": "answered",
 }
