@@ -24,6 +24,9 @@ NEEDED = (
     "memagent/training/presets/paper-7b.toml",
     "memagent/tasks/data/moby_dick.txt.gz",
     "memagent/evaluation/report/page.html.j2",
+    "memagent/page/page.html.j2",
+    "memagent/page/script.js",
+    "memagent/page/style.css",
     "memagent/core/readers/memory.py",
     "memagent/cluster/agent_loop.yaml",
 )

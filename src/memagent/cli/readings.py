@@ -15,10 +15,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from memagent.cli.console import boundary, clean, encodable, err, out, print_json, write
+from memagent.cli.console import boundary, clean, encodable, err, note, out, print_json, write
 from memagent.cli.show import print_verdict
 from memagent.errors import ConfigError
-from memagent.files import atomic_file
+from memagent.files import atomic_file, check_regular
 from memagent.grounding.verdict import Verdict
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
@@ -52,10 +52,22 @@ def list_readings(
 
 
 @app.command("show")
-def show(reading: Id, as_json: AsJson = False) -> None:
+def show(
+    reading: Id,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page instead: the answer beside the document with its quotes."),
+    ] = None,
+) -> None:
     """Show a reading: the memory after each turn, as a diff."""
     with boundary(), Journal.open() as journal:
+        if html is not None and as_json:
+            raise ConfigError("--html writes a page and --json prints JSON: give one of them")
         record = journal.show(reading)
+        if html is not None:
+            _write_page(journal, record, html)
+            return
         if as_json:
             turns = [_turn(entry) for entry in journal.turns(record.id)]
             print_json({**_summary(record), "settings": record.settings, "turns": turns})
@@ -81,10 +93,7 @@ def export(
         if output is None:
             sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
         else:
-            if not output.parent.is_dir():  # probably a typing error
-                raise ConfigError(
-                    f"cannot write {output}: the folder {output.parent} does not exist. Create it, or choose another"
-                )
+            _check_writable(output)
             with atomic_file(output) as file:
                 file.writelines(line + "\n" for line in lines)
 
@@ -97,6 +106,23 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
             record = journal.show(reading)
             journal.delete(record.id)
             err.print(f"deleted {record.id}")
+
+
+def _write_page(journal: Journal, record: ReadingRecord, path: Path) -> None:
+    from memagent.page import write_page  # only here: it loads a template engine and the documents' readers
+
+    _check_writable(path)
+    page = write_page(journal, record, path)
+    if page.note:
+        note(page.note)
+    note(f"{path}: the page of reading {record.id}")
+
+
+def _check_writable(path: Path) -> None:
+    """Raises ConfigError for a folder that is not there, which is probably a typing error, and OutputError for no file."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write {path}: the folder {path.parent} does not exist. Create it, or choose another")
+    check_regular(path)
 
 
 def _encodable(line: str) -> str:

@@ -1,0 +1,70 @@
+"""The HTML of a page. What comes from outside is cleaned and escaped at one place; the policy allows only what is ours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from memagent.page import words
+from memagent.page.passages import Border, Gap
+from memagent.page.text import brief, plain, shown
+from memagent.page.view import PageView
+
+_HERE = Path(__file__).parent
+_TEXT = 50_000  # the maximum number of characters of an answer or a memory
+_CLAIMS = 200  # the maximum number of claims without support that are listed
+
+
+def html(page: PageView) -> str:
+    """One HTML file that needs no other, and asks for none."""
+    style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
+    first = page.questions[0].question if len(page.questions) == 1 else words.counted(len(page.questions), "question")
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            page=page,
+            title=f"{brief(first, 80)} · {page.id}",
+            version=version("memagent"),
+            when=datetime.fromtimestamp(page.created).strftime("%Y-%m-%d %H:%M"),
+            style=Markup(style),
+            script=Markup(script),
+            style_digest=_digest(style),
+            script_digest=_digest(script),
+        )
+        .lstrip()
+    )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        finalize=_plain,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        {name: getattr(words, name) for name in ("status", "outcome", "alignment", "counted", "turns", "share", "tokens")}
+    )
+    environment.filters.update(shown=shown, brief=brief)
+    environment.tests.update(gap=lambda block: isinstance(block, Gap), border=lambda block: isinstance(block, Border))
+    environment.globals.update(TEXT=_TEXT, CLAIMS=_CLAIMS)
+    return environment
+
+
+def _plain(value: Any) -> Any:
+    """Every expression of the template goes through here; escaping comes after it."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
