@@ -78,7 +78,8 @@ def test_a_follow_up_can_be_followed_up_and_resumed(journal, book) -> None:
     first = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
     second = memagent.follow_up(first.id, "who is the captain?", model=model(), journal=journal)
     third = memagent.follow_up(second.id, "and the code?", model=model(), journal=journal)
-    assert (third.answer, third.memory) == ("4821973", first.memory)
+    assert (third.answer, third.memory, third.status) == ("4821973", first.memory, "supported")
+    assert third.provenance == second.provenance != ()
 
     def gone(turn):
         return memagent.ModelUnavailableError("gone")

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -366,7 +367,21 @@ def first_ledger(journal: Journal | None, plan: Plan) -> Ledger:
     """The ledger of a reading that begins: the lines of a memory that another reading left are traced through that one."""
     if not isinstance(plan.reader, KeptReader) or journal is None:
         return Ledger()
-    return Ledger(ledger_of(journal, plan.reader.reading).provenance)
+    with suppress(JournalError):  # it was deleted since
+        return Ledger(ledger_of(journal, noted_by(journal, plan.reader.reading)).provenance)
+    return Ledger()
+
+
+def noted_by(journal: Journal, id: str) -> str:
+    """The id of the reading that noted a memory which may have been handed on from follow-up to follow-up.
+
+    Raises JournalError if one of them is not there any more.
+    """
+    settings = Settings.from_json(journal.show(id).settings)
+    while settings.reader == KeptReader.name:
+        id = str(settings.reader_options["reading"])
+        settings = Settings.from_json(journal.show(id).settings)
+    return id
 
 
 def ledger_of(journal: Journal, id: str) -> Ledger:

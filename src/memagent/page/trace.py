@@ -13,6 +13,7 @@ from memagent.errors import JournalError
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.page.timeline import Follower, Timeline
 from memagent.result import Ledger
+from memagent.session import ledger_of, noted_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,31 +32,17 @@ def traced(journal: Journal, record: ReadingRecord) -> Trace:
     """Follows a reading through its turns, and a follow-up through those of the reading that left its memory."""
     source, lost, provenance = "", "", Provenance()
     if record.settings.get("reader") == KeptReader.name:
-        source, lost, provenance = _left(journal, record)
+        try:
+            source = noted_by(journal, record.id)
+            provenance = ledger_of(journal, source).provenance
+        except JournalError as error:
+            source, lost = "", str(error)
     ledger, follower, answers = Ledger(provenance), Follower(_option(record, "memory")), dict[int, str]()
     for entry in journal.turns(record.id):
         ledger.take(entry)
         follower.take(entry)
         answers |= _answers(entry)
     return Trace(ledger=ledger, timeline=follower.timeline(), answers=answers, source=source, lost=lost)
-
-
-def _left(journal: Journal, record: ReadingRecord) -> tuple[str, str, Provenance]:
-    """The reading that noted the memory of a follow-up, and the origins of its lines; a follow-up may follow another."""
-    seen = {record.id}
-    try:
-        while record.settings.get("reader") == KeptReader.name:
-            parent = _option(record, "reading")
-            if parent in seen:
-                raise JournalError(f"reading {parent} follows itself")
-            record = journal.show(parent)
-            seen.add(record.id)
-        ledger = Ledger()
-        for entry in journal.turns(record.id):
-            ledger.take(entry)
-    except JournalError as error:
-        return "", str(error), Provenance()
-    return record.id, "", ledger.provenance
 
 
 def _option(record: ReadingRecord, name: str) -> str:
