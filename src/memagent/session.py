@@ -19,7 +19,7 @@ from memagent.core.readers.together import TogetherState
 from memagent.core.types import Usage
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
-from memagent.errors import JournalError, ModelError, ModelReplyError
+from memagent.errors import JournalError, MemagentError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, is_json, verify
 from memagent.growth import Base, Beginning, check_grown, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
@@ -367,7 +367,7 @@ def first_ledger(journal: Journal | None, plan: Plan) -> Ledger:
     """The ledger of a reading that begins: the lines of a memory that another reading left are traced through that one."""
     if not isinstance(plan.reader, KeptReader) or journal is None:
         return Ledger()
-    with suppress(JournalError):  # it was deleted since
+    with suppress(MemagentError):  # it was deleted since, or is of another version
         return Ledger(ledger_of(journal, noted_by(journal, plan.reader.reading)).provenance)
     return Ledger()
 

@@ -9,7 +9,7 @@ from typing import Any
 from memagent.core import Completion, Provenance
 from memagent.core.outcomes import reply_text
 from memagent.core.readers.kept import KeptReader
-from memagent.errors import JournalError
+from memagent.errors import MemagentError
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.page.timeline import Follower, Timeline
 from memagent.result import Ledger
@@ -35,7 +35,7 @@ def traced(journal: Journal, record: ReadingRecord) -> Trace:
         try:
             source = noted_by(journal, record.id)
             provenance = ledger_of(journal, source).provenance
-        except JournalError as error:
+        except MemagentError as error:
             source, lost = "", str(error)
     ledger, follower, answers = Ledger(provenance), Follower(_option(record, "memory")), dict[int, str]()
     for entry in journal.turns(record.id):
