@@ -112,36 +112,43 @@ def _use_threads(threads: int | None) -> None:
 
 
 def _report(output: Path, as_json: bool) -> bool:
-    """Prints the strict score by task and length. `memagent report` shows more.
+    """Prints the score by task and length: strict, or of the scorer that the samples name. `memagent report` shows more.
 
     Returns whether every reading failed, not only because the documents are too long for the reader.
     """
     from memagent.evaluation.runs import Run
 
     cells: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    strict: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    scorers: defaultdict[str, set[str]] = defaultdict(set)
     failures: Counter[str] = Counter()
     total = 0
     for placed in Run.open(output).records():
         record, total = placed.record, total + 1
-        cells[record.task, int(record.meta.get("target", record.tokens))].append(record.scores["strict"])
+        cell, name = (record.task, int(record.meta.get("target", record.tokens))), record.scorer or "strict"
+        cells[cell].append(record.scores[name])
+        strict[cell].append(record.scores["strict"])
+        scorers[record.task].add(name)
         if record.error_kind is not None:
             failures[record.error_kind] += 1
     useless = sum(failures.values()) == total > failures["too_long"]
     if as_json:
         rows = [
             {"task": task, "tokens": tokens, "readings": len(found), "strict": sum(found) / len(found)}
-            for (task, tokens), found in sorted(cells.items())
+            | ({"own": sum(cells[task, tokens]) / len(found)} if scorers[task] != {"strict"} else {})
+            for (task, tokens), found in sorted(strict.items())
         ]
         print_json({"run": str(output), "cells": rows, "failures": failures})
         return useless
     for task in sorted({task for task, _ in cells}):
         lengths = sorted(tokens for name, tokens in cells if name == task)
         found = [score for tokens in lengths for score in cells[task, tokens]]
+        by = "" if scorers[task] == {"strict"} else f"  by {', '.join(sorted(scorers[task]))}"
         if 1 < len(lengths) > len(found) / 2:  # documents without requested lengths
-            write(f"{task:<20} {lengths[0]:,} to {lengths[-1]:,} tokens  {_share(found)}")
+            write(f"{task:<20} {lengths[0]:,} to {lengths[-1]:,} tokens  {_share(found)}{by}")
             continue
         for tokens in lengths:
-            write(f"{task:<20} {tokens:>10,} tokens  {_share(cells[task, tokens])}")
+            write(f"{task:<20} {tokens:>10,} tokens  {_share(cells[task, tokens])}{by}")
     for kind, count in sorted(failures.items()):
         write(f"failed readings, counted as wrong: {count} ({kind})")
     write(f"\nto write a report: memagent report {output} -o report.html")

@@ -35,7 +35,10 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option(help="The Markdown file for the tables. Without this and -o, the tables are printed.")
     ] = None,
-    scorer: Annotated[str, typer.Option(help="strict, contains, f1, all_required, ruler or released.")] = "strict",
+    scorer: Annotated[
+        str,
+        typer.Option(help="own (of each sample; otherwise strict), strict, contains, f1, all_required, ruler or released."),
+    ] = "own",
     readings: Annotated[int, typer.Option(min=0, help="Number of single readings to show: half right, half wrong.")] = 10,
     sample: Annotated[
         list[str] | None, typer.Option(help="Show the readings of this sample instead. Repeat for several.")

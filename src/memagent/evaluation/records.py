@@ -48,8 +48,9 @@ class Record:
 
     `tokens` and `characters` are the length of the document. `shown` are the characters that the reader selected (None: it
     shows the whole document). `error` is the reason for a missing answer, and `error_kind` its class ("too_long": the
-    document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`. `seconds` is the engine
-    time of this reading (its share in a batch), and `wall` the time from its start to its end.
+    document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`, and `scorer`, the one that the
+    sample names, if any. `seconds` is the engine time of this reading (its share in a batch), and `wall` the time from its
+    start to its end.
     """
 
     sample: str
@@ -68,6 +69,7 @@ class Record:
     error: str | None = None
     error_kind: str | None = None
     scores: Mapping[str, float]
+    scorer: str = ""
     shown: tuple[Span, ...] | None = None
     turns: tuple[RecordedTurn, ...] = ()
     seconds: float = 0.0
@@ -87,6 +89,8 @@ class Record:
         """JSON-ready values; `record_from_json` gives the same record back."""
         values = asdict(self) | {"version": RECORD_VERSION}
         values["turns"] = [_turn_to_json(turn) for turn in self.turns]
+        if not self.scorer:
+            del values["scorer"]
         if self.shown is not None:
             values["shown"] = [[span.start, span.end] for span in self.shown]
         return values
@@ -99,7 +103,8 @@ def record_from_json(values: Mapping[str, Any]) -> Record:
     """The record that `to_json` wrote, in this version or an older one. Raises KeyError or TypeError for anything else."""
     if values["version"] == 1:
         values = _from_first_version(values)
-    given = {item.name: values[item.name] for item in fields(Record)}
+    given = {item.name: values[item.name] for item in fields(Record) if item.name != "scorer"}
+    given["scorer"] = values.get("scorer", "")
     given["answers"] = tuple(values["answers"])
     given["facts"] = tuple(Fact(**fact) for fact in values["facts"])
     given["turns"] = tuple(_turn_from_json(turn) for turn in values["turns"])

@@ -28,6 +28,7 @@ from memagent.models.open import OpenModel
 from memagent.scoring import scores
 from memagent.session import Progress, restore, turn_entry
 from memagent.settings import Settings, make_plan
+from memagent.suite_scoring import own_score
 from memagent.tasks.files import Entry, SampleFile
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
@@ -313,6 +314,14 @@ def _count(sample: Sample, opened: OpenModel) -> int:
     return sum(count(document.read(start, start + _BLOCK)) for start in range(0, len(document), _BLOCK))
 
 
+def _scores(sample: Sample, answer: str) -> dict[str, float]:
+    """By every general scorer, and by the sample's own."""
+    given = scores(answer, sample.answers, sample.mode)
+    if sample.scorer and sample.scorer not in given:
+        given[sample.scorer] = own_score(sample.scorer, answer, sample.answers, sample.mode, sample.meta)
+    return given
+
+
 def _record(
     evaluation: Evaluation,
     sample: Sample,
@@ -342,7 +351,8 @@ def _record(
         answer=answer,
         error=message,
         error_kind=kind,
-        scores=scores(answer, sample.answers, sample.mode),
+        scores=_scores(sample, answer),
+        scorer=sample.scorer,
         shown=plan.excerpt if plan else None,
         turns=turns,
         seconds=round(sum(turn.seconds for turn in turns), 6),

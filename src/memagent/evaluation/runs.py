@@ -192,7 +192,7 @@ class _DamageError(Exception):
 
 def _check(record: Record) -> None:
     """Checks every value of a record. Raises _DamageError."""
-    _each(record, ("sample", "task", "question", "answer"), "text", _is_text)
+    _each(record, ("sample", "task", "question", "answer", "scorer"), "text", _is_text)
     _each(record, ("error", "error_kind"), "text or null", _is_text_or_none)
     _each(record, ("attempt", "tokens", "characters"), f"a whole number from 0 to {_MOST:,}", _is_count)
     _each(record, ("seconds", "wall"), "a number from 0", _is_number)

@@ -73,6 +73,7 @@ class SampleLine(_Strict):
     facts: list[FactLine] = []
     tokens: int = Field(0, ge=0, le=_MOST_TOKENS)
     seed: int | None = None
+    scorer: str = ""
     meta: dict[str, JsonValue] = {}
 
 
@@ -312,6 +313,7 @@ def sample_line(sample: Sample, shared: Shared | None) -> str:
         "facts": [asdict(fact) for fact in sample.facts],
         "tokens": sample.tokens,
         "seed": sample.seed,
+        **({"scorer": sample.scorer} if sample.scorer else {}),
         "meta": dict(sample.meta),
         "document": document,
     }

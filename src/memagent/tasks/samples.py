@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from memagent.errors import TaskError
-from memagent.scoring import Mode, strict
+from memagent.scoring import Mode
+from memagent.suite_scoring import own_score
 from memagent.tasks.lazy_text import LazyText
 
 Count: TypeAlias = Callable[[str], int]
@@ -41,7 +42,8 @@ class Sample:
 
     `answers` are alternatives (mode "any") or parts that are all required (mode "all"). `facts` are in document order.
     `tokens` is the length of the document as the task's tokenizer counts it; 0 if nobody counted. `meta` is what else a
-    task wants to say of the sample: options it was made with, parameters of its own. JSON values.
+    task wants to say of the sample: options it was made with, parameters of its own. JSON values. `scorer` is the name of the
+    scorer that the sample's suite uses (`memagent.suite_scoring.own_score`); empty for strict.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Sample:
     tokens: int = 0
     seed: int | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    scorer: str = ""
 
     @property
     def gold(self) -> str:
@@ -68,12 +71,21 @@ def generator(seed: int, task: str, index: int) -> random.Random:
 
 
 def checked(sample: Sample) -> Sample:
-    """The sample after checks: facts are at their places, gold scores 1, an empty answer 0. Raises TaskError."""
+    """The sample after checks: facts are at their places; by its own scorer, gold scores 1 and an empty answer 0. Raises
+    TaskError."""
     for fact in sample.facts:
         if sample.document.read(fact.start, fact.end) != fact.text:
             raise TaskError(f"{sample.id}: the fact {fact.text[:60]!r} is not at characters {fact.start} to {fact.end}")
     if not sample.question.strip() or not sample.answers or not all(answer.strip() for answer in sample.answers):
         raise TaskError(f"{sample.id}: a sample needs a question and non-empty answers")
-    if strict(sample.gold, sample.answers, sample.mode) != 1 or strict("", sample.answers, sample.mode) != 0:
-        raise TaskError(f"{sample.id}: the sample's answer {sample.gold[:60]!r} does not score 1")
+    if _own(sample, sample.gold) < 1 or _own(sample, "") != 0:
+        scorer = f" by its scorer {sample.scorer}" if sample.scorer else ""
+        raise TaskError(f"{sample.id}: the sample's answer {sample.gold[:60]!r} does not score 1{scorer}")
     return sample
+
+
+def _own(sample: Sample, answer: str) -> float:
+    try:
+        return own_score(sample.scorer or "strict", answer, sample.answers, sample.mode, sample.meta)
+    except ValueError as error:
+        raise TaskError(f"{sample.id}: {error}") from error

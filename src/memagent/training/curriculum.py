@@ -51,6 +51,11 @@ class Curriculum:
 def _training_file(path: Path) -> SampleFile:
     samples = SampleFile.open(path)
     for sample in samples:
+        if sample.meta.get("split") == "eval" and "suite" in sample.meta:
+            raise TrainingError(
+                f"{path}: sample {sample.id} is of the evaluation suite {sample.meta['suite']}, and must not be trained on:"
+                " if this file is meant for training, make it with `memagent import --split train`"
+            )
         if sample.meta.get("split") == "eval":
             raise TrainingError(
                 f"{path}: sample {sample.id} is made of words that are kept for evaluation, and must not be trained on:"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memagent.errors import ConfigError
+from memagent.errors import ConfigError, TaskError
 from memagent.evaluation.diagnosis import diagnose
 from memagent.evaluation.records import Record
 from memagent.evaluation.runs import Run
@@ -15,6 +15,9 @@ from memagent.evaluation.summary import Row, Summary, row_of, summarize
 from memagent.evaluation.systems import systems
 from memagent.evaluation.tally import Tally
 from memagent.scoring import SCORERS
+from memagent.suite_scoring import own_score
+
+OWN = "own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +64,13 @@ class Findings:
         return self.summary.systems
 
 
-def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
-    """Reads the runs once. Raises ConfigError or TaskError, naming file and line, for what is no run of this version."""
-    if scorer not in SCORERS:
-        raise ConfigError(f"unknown scorer {scorer!r}: choose one of {', '.join(SCORERS)}")
+def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
+    """Reads the runs once. Raises ConfigError or TaskError, naming file and line, for what is no run of this version.
+
+    The scorer "own" is for each sample the one that it names, and strict if it names none.
+    """
+    if scorer not in (*SCORERS, OWN):
+        raise ConfigError(f"unknown scorer {scorer!r}: choose one of {', '.join((*SCORERS, OWN))}")
     if len({Path(folder).resolve() for folder in folders}) < len(folders):
         raise ConfigError("a run folder was given twice: pass each folder once")
     runs = [Run.open(folder) for folder in folders]
@@ -72,10 +78,12 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
     by_task: dict[tuple[str, str], Tally] = defaultdict(Tally)
     places: list[Place] = []
     parts: list[Part] = []
+    named = False
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
         before = len(places)
         for placed in run.records():
             record = placed.record
+            named = named or bool(record.scorer)
             score = _score(record, scorer)
             diagnosis = diagnose(record)
             by_task[name, record.task].add(diagnosis, score)
@@ -94,7 +102,7 @@ def gather(folders: Sequence[str | Path], scorer: str = "strict") -> Findings:
     if not places:
         raise ConfigError(f"nothing to report: no finished readings in {', '.join(str(run.folder) for run in runs)}")
     return Findings(
-        scorer=scorer,
+        scorer=scorer if named or scorer != OWN else "strict",
         parts=tuple(parts),
         summary=summarize([place.row for place in places], list(dict.fromkeys(names))),
         tallies={name: _together(name, by_task) for name in names},
@@ -111,6 +119,10 @@ def _score(record: Record, scorer: str) -> float:
     """As recorded; a scorer that is newer than the record scores now. A reading that failed has 0."""
     if record.status == "failed":
         return 0.0
-    if scorer in record.scores:
-        return record.scores[scorer]
-    return SCORERS[scorer](record.answer, record.answers, record.mode)
+    name = (record.scorer or "strict") if scorer == OWN else scorer
+    if name in record.scores:
+        return record.scores[name]
+    try:
+        return own_score(name, record.answer, record.answers, record.mode, record.meta)
+    except ValueError as error:
+        raise TaskError(f"sample {record.sample}: its answer cannot be scored: {error}") from error
