@@ -1,8 +1,8 @@
 """The scorers of published evaluation suites. A sample of such a suite names its own.
 
 A suite's scorer is given the answer, the accepted answers (alternatives, of which the best counts) and the sample's `meta`,
-which holds what the scorer needs besides. Like those of `memagent.scoring`, every scorer returns a number in [0, 1]: 1 for a
-right answer, 0 for an empty one. It raises ValueError if `meta` lacks what it needs, and TypeError if that has another type.
+which holds what the scorer needs besides. Like those of `memagent.scoring`, every scorer returns a number in [0, 1]: 1 for
+a right answer, 0 for an empty one. It raises ValueError if `meta` lacks what it needs, or has it in another type.
 
 Where a suite's published code would give its own reference answer less than 1, the scorer here is more lenient: it also
 accepts an answer that is nothing but the reference.
@@ -26,8 +26,8 @@ SuiteScorer: TypeAlias = Callable[[str, Sequence[str], Mapping[str, Any]], float
 
 # How answers say that a document does not hold the answer: LoCoMo's and QASPER's words, memagent's own, and some more.
 ABSTENTIONS = (
-    "no information", "not mentioned", "unanswerable", "not in the document", "not enough information", "insufficient information",
-    "did not mention", "didn't mention", "does not mention", "doesn't mention", "not provided", "cannot be answered",
+    "no information", "not mentioned", "unanswerable", "not in the document", "not enough information",
+    "insufficient information", "did not mention", "didn't mention", "does not mention", "doesn't mention", "not provided", "cannot be answered",
     "cannot answer", "can't answer", "do not know", "don't know",
 )  # fmt: skip
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -149,7 +149,7 @@ def last_number(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -
 
 
 def leading_numbers(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
-    """InfiniteBench's Math.Calc: the share of the accepted list of numbers that the answer has right before its first error."""
+    """InfiniteBench's Math.Calc: the share of the accepted list of numbers that the answer has right before an error."""
     given = _NUMBER.findall(answer)
 
     def over(one: str) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import again, ask, eval, profiles, readers, readings, report, tasks, train, watch
+from memagent.cli import again, ask, eval, importing, profiles, readers, readings, report, tasks, train, watch
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("extend")(again.extend)
 app.command("readers")(readers.readers)
 app.command("tasks")(tasks.tasks)
 app.command("synth")(tasks.synth)
+app.command("import")(importing.import_file)
 app.command("validate")(tasks.validate)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)

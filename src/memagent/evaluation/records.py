@@ -48,9 +48,9 @@ class Record:
 
     `tokens` and `characters` are the length of the document. `shown` are the characters that the reader selected (None: it
     shows the whole document). `error` is the reason for a missing answer, and `error_kind` its class ("too_long": the
-    document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`, and `scorer`, the one that the
-    sample names, if any. `seconds` is the engine time of this reading (its share in a batch), and `wall` the time from its
-    start to its end.
+    document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`, and the one that the sample
+    names, if any (`scorer`). `seconds` is the engine time of this reading (its share in a batch), and `wall` the time from
+    its start to its end.
     """
 
     sample: str

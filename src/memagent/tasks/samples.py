@@ -42,8 +42,8 @@ class Sample:
 
     `answers` are alternatives (mode "any") or parts that are all required (mode "all"). `facts` are in document order.
     `tokens` is the length of the document as the task's tokenizer counts it; 0 if nobody counted. `meta` is what else a
-    task wants to say of the sample: options it was made with, parameters of its own. JSON values. `scorer` is the name of the
-    scorer that the sample's suite uses (`memagent.suite_scoring.own_score`); empty for strict.
+    task wants to say of the sample: options it was made with, parameters of its own. JSON values. `scorer` names the scorer
+    of the sample's suite (`memagent.suite_scoring.own_score`); empty for strict.
     """
 
     id: str

@@ -1,6 +1,6 @@
 """The records of a file, one at a time: JSON lines, a JSON list of any size, one JSON object, or Parquet; gzipped or not.
 
-Only one record of JSON lines or of a list is held in memory, and of Parquet one batch of rows. A single object is read whole.
+Of JSON lines and of a list, one record is held in memory; of Parquet, one batch of rows; a single object is read whole.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             plain: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            yield io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
+            yield io.TextIOWrapper(plain, encoding="utf-8-sig", newline="\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}") from error
 
@@ -66,7 +66,7 @@ def _lines(path: Path, stream: IO[str]) -> Iterator[Located]:
             continue
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             if first and isinstance(error, json.JSONDecodeError) and error.pos >= len(line.rstrip()):
                 yield "record 1", _whole(path, line + stream.read(), number)
                 return
@@ -78,7 +78,7 @@ def _lines(path: Path, stream: IO[str]) -> Iterator[Located]:
 def _whole(path: Path, text: str, line: int) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _not_json(path, error, line) from error
 
 
@@ -86,7 +86,11 @@ def _not_json(path: Path, error: Exception, line: int) -> TaskError:
     if isinstance(error, json.JSONDecodeError):
         where = f"line {line + error.lineno - 1}, column {error.colno}"
         return TaskError(f"{path}, {where}: not JSON: {error.msg}")
-    return TaskError(f"{path}, line {line}: lists and objects are nested too deep")
+    return TaskError(f"{path}, line {line}: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    return "lists and objects are nested too deep" if isinstance(error, RecursionError) else f"not JSON: {error}"
 
 
 def _items(path: Path, stream: IO[str]) -> Iterator[Located]:
@@ -137,11 +141,9 @@ class _Window:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._place)
-            except RecursionError as error:
-                raise TaskError(f"{path}, {where}: lists and objects are nested too deep") from error
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 if self._broken(error) or not self._more(size):
-                    raise TaskError(f"{path}, {where}: not JSON: {error.msg}") from error
+                    raise TaskError(f"{path}, {where}: {_said(error)}") from error
                 size *= 2
                 continue
             if end == len(self._text) and self._more(size):
@@ -149,8 +151,10 @@ class _Window:
             self._place = end
             return value
 
-    def _broken(self, error: json.JSONDecodeError) -> bool:
+    def _broken(self, error: Exception) -> bool:
         """Whether more text cannot help."""
+        if not isinstance(error, json.JSONDecodeError):
+            return True
         return not error.msg.startswith("Unterminated string") and error.pos < len(self._text) - _LONGEST_TOKEN
 
     def _more(self, size: int) -> bool:

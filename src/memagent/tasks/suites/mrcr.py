@@ -1,0 +1,79 @@
+"""OpenAI MRCR: the n-th of several pieces of writing with the same request, from a long chat with a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from memagent.errors import TaskError
+from memagent.tables import finding
+from memagent.tasks.suites.dialogue import Dialogue
+from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
+
+
+class Message(SuiteRecord):
+    """A turn of the chat."""
+
+    role: str
+    content: str
+
+
+_MESSAGES = TypeAdapter(list[Message])
+
+
+class MrcrRecord(SuiteRecord):
+    """`prompt` is the chat in JSON; its last message asks. The answer begins with `random_string_to_prepend`."""
+
+    prompt: str | list[Any]
+    answer: str
+    random_string_to_prepend: str = Field(min_length=1)
+    n_needles: int
+    desired_msg_index: int | None = None
+    total_messages: int | None = None
+    n_chars: int | None = None
+
+
+def exercises(record: MrcrRecord, place: Place) -> Iterator[Exercise]:
+    if not record.answer.startswith(record.random_string_to_prepend):
+        raise TaskError(f"answer: expected it to begin with {record.random_string_to_prepend!r}")
+    *before, last = _messages(record.prompt)
+    dialogue = Dialogue()
+    for message in before:
+        dialogue.turn(message.role.capitalize(), message.content, apart=True)
+    places = {"messages": record.total_messages, "message": record.desired_msg_index, "length": record.n_chars}
+    yield Exercise(
+        id=str(place.number),
+        question=last.content.strip(),
+        document=whole(dialogue.text),
+        answers=[record.answer],
+        scorer="mrcr",
+        category=f"{record.n_needles} needles",
+        meta={"prefix": record.random_string_to_prepend} | {name: one for name, one in places.items() if one is not None},
+    )
+
+
+def _messages(prompt: str | list[Any]) -> list[Message]:
+    try:
+        messages = _MESSAGES.validate_python(json.loads(prompt) if isinstance(prompt, str) else prompt)
+    except ValidationError as error:
+        where, said = finding(error)
+        raise TaskError(f"prompt.{where}: {said}") from error
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"prompt: expected messages in JSON: {error}") from error
+    if len(messages) < 2 or messages[-1].role != "user":
+        raise TaskError("prompt: expected several messages, of which the last is the user's")
+    return messages
+
+
+SUITE = Suite(
+    name="mrcr",
+    title="OpenAI MRCR",
+    file="Parquet files such as 2needle/…, 4needle/… and 8needle/… of openai/mrcr (Hugging Face)",
+    scorer="mrcr",
+    official="yes",
+    record=MrcrRecord,
+    exercises=exercises,
+)
