@@ -26,9 +26,9 @@ SuiteScorer: TypeAlias = Callable[[str, Sequence[str], Mapping[str, Any]], float
 
 # How answers say that a document does not hold the answer: LoCoMo's and QASPER's words, memagent's own, and some more.
 ABSTENTIONS = (
-    "no information", "not mentioned", "unanswerable", "not in the document", "not enough information",
-    "insufficient information", "did not mention", "didn't mention", "does not mention", "doesn't mention", "not provided", "cannot be answered",
-    "cannot answer", "can't answer", "do not know", "don't know",
+    "no information", "not mentioned", "unanswerable", "not in the document", "not enough information", "not provided",
+    "insufficient information", "did not mention", "didn't mention", "does not mention", "doesn't mention",
+    "cannot be answered", "cannot answer", "can't answer", "do not know", "don't know",
 )  # fmt: skip
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _CHOSEN = re.compile(r"(?:answer|option) is:?\s*\(?([A-Z])\b|answer:\s*\(?([A-Z])\b")

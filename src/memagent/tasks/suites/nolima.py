@@ -1,4 +1,4 @@
-"""NoLiMa (arXiv 2502.05167): needles that share no word with the question. Its file has needles; the texts are given apart."""
+"""NoLiMa (arXiv 2502.05167): needles that share no word with the question. Texts to hide them in are given apart."""
 
 from __future__ import annotations
 
