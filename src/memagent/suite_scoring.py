@@ -31,8 +31,8 @@ ABSTENTIONS = (
     "cannot be answered", "cannot answer", "can't answer", "do not know", "don't know",
 )  # fmt: skip
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_CHOSEN = re.compile(r"(?:answer|option) is:?\s*\(?([A-Z])\b|answer:\s*\(?([A-Z])\b")
-_LETTER = re.compile(r"\(?([A-Z])(?:[).:,]|\s*$)", re.MULTILINE)
+_CHOSEN = re.compile(r"(?:(?:answer|option|choice)(?: to [^.:\n]{1,40})? is|\bis:|answer:)[\s:*`\"'(]*", re.IGNORECASE)
+_LETTER = re.compile(r"[(*]*([A-Z])(?:[).:,*`\"']|[ \t]*$)", re.MULTILINE)
 _FINAL = re.compile(r"Final Answer: ?\[(.*)\]")
 _BOXED = re.compile(r"\\boxed\{+(?:\\text\{)?([^}]*)\}")
 _BABILONG_END = re.compile(r"\.|<context>|<example>")
@@ -44,13 +44,16 @@ _FAR = 1000
 
 
 def choice(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
-    """Multiple choice: 1 for the accepted letter or, word for word, another accepted text such as that of the choice.
+    """Multiple choice: 1 for an accepted letter, or for another accepted text such as that of the choice.
 
-    The letter is the one after "answer is", "option is" or "answer:", or else the one that the answer begins with.
+    It is what the answer begins with, or else what follows the first "answer is", "option is", "is:" or "answer:".
     """
-    given = answer.strip()
-    if found := _CHOSEN.search(given) or _LETTER.match(given):
-        return float((found.group(1) or found.group(found.lastindex or 1)) in accepted)
+    given = answer.strip(" \t\r\n:*`\"'")
+    if letter := _LETTER.match(given):
+        return float(letter.group(1) in accepted)
+    if said := _CHOSEN.search(given):
+        rest = given[said.end() :]
+        return float(any(re.match(rf"{re.escape(one)}(?!\w)", rest) for one in accepted if one))
     return strict(given, accepted)
 
 
@@ -190,15 +193,20 @@ SUITE_SCORERS: MappingProxyType[str, SuiteScorer] = MappingProxyType(
 )  # fmt: skip
 
 
+def known_scorer(name: str) -> str:
+    """The name, if a sample may give it as its scorer; an empty one, too. Raises ValueError that names those there are."""
+    if name and name not in SCORERS and name not in SUITE_SCORERS:
+        raise ValueError(f"no scorer {name!r}; known: {', '.join((*SCORERS, *SUITE_SCORERS))}")
+    return name
+
+
 def own_score(name: str, answer: str, accepted: Sequence[str], mode: Mode, meta: Mapping[str, Any]) -> float:
     """The score by the scorer that a sample names, of this module or of `memagent.scoring`.
 
     Raises ValueError for a name that is neither, and for what the scorer raises.
     """
-    if name in SCORERS:
+    if known_scorer(name) in SCORERS:
         return SCORERS[name](answer, accepted, mode)
-    if name not in SUITE_SCORERS:
-        raise ValueError(f"no scorer {name!r}; known: {', '.join((*SCORERS, *SUITE_SCORERS))}")
     if not accepted:
         raise ValueError("there are no accepted answers")
     return SUITE_SCORERS[name](answer, accepted, meta)
@@ -281,10 +289,13 @@ def _date(text: str) -> date | None:
 
 
 def _same_number(given: str, wanted: str, *, signed: bool = False) -> bool:
-    """Whether two texts are the same number. Unless `signed`, a minus counts only where the wanted number has one."""
+    """Whether two texts are the same number, or the same digits if the wanted ones begin with 0. Unless `signed`, a minus
+    counts only where the wanted number has one."""
     wanted = wanted.strip()
     if not (_NUMBER.fullmatch(given) and _NUMBER.fullmatch(wanted)):
         return False
+    if re.match("0[0-9]", wanted):
+        return given == wanted
     return Decimal(given if signed or wanted.startswith("-") else given.lstrip("-")) == Decimal(wanted)
 
 

@@ -331,3 +331,17 @@ def test_several_readings_of_a_sample_draw_from_their_own_seeds(samples, tmp_pat
     run(other, tmp_path / "other")
     seeds = {turn.user + str(turn.sampling.seed) for turn in evaluation.opened.engine.turns}
     assert seeds == {turn.user + str(turn.sampling.seed) for turn in other.opened.engine.turns}
+
+
+def test_a_record_has_the_score_of_the_scorer_that_its_sample_names(samples, tmp_path):
+    rows = [json.loads(line) for line in samples.path.read_text().splitlines()[:2]]
+    rows[0] |= {"scorer": "first_number"}
+    rows[1] |= {"scorer": "contains"}
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, found = run(an_evaluation(SampleFile.open(tmp_path / "own.jsonl")), tmp_path / "run")
+    assert found["s0", 0].scorer == "first_number"
+    assert found["s0", 0].scores["first_number"] == 1
+    assert set(found["s1", 0].scores) == set(found["s0", 0].scores) - {"first_number"}
+    assert record_from_json(found["s0", 0].to_json() | {"scorer": ""}).scorer == ""
+    plain = {key: value for key, value in found["s0", 0].to_json().items() if key != "scorer"}
+    assert record_from_json(plain).scorer == "", "a record of an earlier version"

@@ -214,3 +214,17 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
     for name in ("pipe", "to the pipe", "circle"):
         with pytest.raises(OutputError, match=f"{name} is not a file that can be replaced"):
             check_replaceable(tmp_path / name)
+
+
+def test_a_sample_may_name_its_scorer(tmp_path):
+    letter = {**LINE, "answers": ["A"], "scorer": "choice"}
+    assert SampleFile.open(write(tmp_path / "s.jsonl", letter)).load("line-1").scorer == "choice"
+    assert '"scorer": "choice"' in sample_line(SampleFile.open(tmp_path / "s.jsonl").load("line-1"), None)
+    assert "scorer" not in sample_line(sample(), None)
+    for line, message in (
+        ({**LINE, "answers": ["A"]}, "line 1, answers: .* does not score 1$"),
+        ({**letter, "scorer": "bleu"}, "line 1, scorer: no scorer 'bleu'; known: strict"),
+        ({**LINE, "scorer": "mrcr"}, r"line 1, answers: .* its scorer needs meta\.prefix"),
+    ):
+        with pytest.raises(TaskError, match=message):
+            SampleFile.open(write(tmp_path / "s.jsonl", line))

@@ -21,12 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from memagent.core.types import Span
 from memagent.errors import OutputError, TaskError
 from memagent.files import check_regular
 from memagent.scoring import Mode
+from memagent.suite_scoring import known_scorer
 from memagent.tables import finding
 from memagent.tasks.lazy_text import LazyText, Piece
 from memagent.tasks.samples import Fact, Sample, checked
@@ -73,7 +74,7 @@ class SampleLine(_Strict):
     facts: list[FactLine] = []
     tokens: int = Field(0, ge=0, le=_MOST_TOKENS)
     seed: int | None = None
-    scorer: str = ""
+    scorer: Annotated[str, AfterValidator(known_scorer)] = ""
     meta: dict[str, JsonValue] = {}
 
 

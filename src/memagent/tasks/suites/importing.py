@@ -146,8 +146,8 @@ def import_samples(wanted: Import, output: Path, progress: Callable[[int], None]
         stream = stack.enter_context(atomic_file(output))
         beside = _Beside(output, stack)
         for sample in _taken(wanted, chosen):
-            line = sample_line(sample, beside.shared(sample.document) if _is_shared(wanted) else None)
             try:
+                line = sample_line(sample, beside.shared(sample.document) if _is_shared(wanted) else None)
                 line.encode()
             except UnicodeEncodeError as error:
                 raise TaskError(f"{wanted.file}, sample {sample.id}: half of a surrogate pair is not text") from error
@@ -230,10 +230,7 @@ class _Beside:
         self._new.clear()
 
     def _written(self, text: str) -> Shared:
-        try:
-            digest = hashlib.sha256(text.encode())
-        except UnicodeEncodeError as error:
-            raise TaskError("a document has half of a surrogate pair, which is not text") from error
+        digest = hashlib.sha256(text.encode())
         if digest.digest() not in self._known:
             shared = Shared(f"{self._output.stem}.{digest.hexdigest()[:12]}.text", digest.hexdigest())
             path = self._output.parent / shared.file

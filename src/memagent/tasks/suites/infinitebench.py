@@ -66,14 +66,15 @@ def exercises(record: InfiniteBenchRecord, place: Place) -> Iterator[Exercise]:
 
 
 def _answers(answer: Any, subset: str) -> list[str]:
-    """Alternatives; Math.Calc's list is one answer."""
+    """The alternatives of a question about a book, and of the other tasks the first; Math.Calc's list is one answer."""
     given = answer if isinstance(answer, list) else [answer]
     if subset == "math_calc":
         numbers = given[0] if given and isinstance(given[0], list) else given
         return [", ".join(map(str, numbers))]
     if not all(isinstance(one, str | int | float) for one in given):
         raise TaskError(f"answer: expected a text, a number or a list of them, not {str(answer)[:60]!r}")
-    return [str(one).strip() for one in given]
+    texts = [str(one).strip() for one in given]
+    return texts if subset.startswith("longbook_qa") else texts[:1]
 
 
 def _chosen(record: InfiniteBenchRecord) -> list[str]:

@@ -65,7 +65,7 @@ def _lines(path: Path, stream: IO[str]) -> Iterator[Located]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line.rstrip("\r\n"))
         except (ValueError, RecursionError) as error:
             if first and isinstance(error, json.JSONDecodeError) and error.pos >= len(line.rstrip()):
                 yield "record 1", _whole(path, line + stream.read(), number)
