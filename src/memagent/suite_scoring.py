@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from memagent.scoring import SCORERS, Mode, normalize, strict
+from memagent.stemming import stem
 
 SuiteScorer: TypeAlias = Callable[[str, Sequence[str], Mapping[str, Any]], float]
 
@@ -94,7 +95,8 @@ def oolong(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> flo
 
 
 def oolong_real(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
-    """Oolong-real: numbers as in `oolong`; of a list, the share of its items; otherwise 1 if equal in any case.
+    """Oolong-real: numbers as in `oolong`; of a list, the share of its items, if a list is given; otherwise 1 if equal in
+    any case.
 
     The answer is what stands in `\\boxed{}`, or all of it if there is no such thing.
     """
@@ -104,14 +106,14 @@ def oolong_real(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -
 
 
 def locomo_f1(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
-    """LoCoMo: F1 of the words, without articles and "and". The published code stems the words first; this does not."""
+    """LoCoMo: F1 of the stems of the words, without articles and "and"."""
     given = _locomo_words(answer)
     return max(_bag_f1(given, _locomo_words(one)) for one in accepted)
 
 
 def locomo_parts(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
     """LoCoMo, for answers of several parts: over the parts of the accepted answer, the mean of the best F1 with a part of
-    the answer. Commas separate parts. Without stemming, as `locomo_f1`."""
+    the answer. Commas separate parts."""
     parts = [_locomo_words(part) for part in answer.split(",")]
 
     def over(one: str) -> float:
@@ -263,7 +265,7 @@ def _oolong_real(given: str, gold: str) -> float:
         return _closeness(given, gold)
     if "," in gold:
         wanted, items = ({item.strip() for item in text.split(",") if item.strip()} for text in (gold, given))
-        return len(wanted & items) / len(wanted) if wanted else 0.0
+        return len(wanted & items) / len(wanted) if wanted and "," in given else 0.0
     return float(given.lower() == gold.lower())
 
 
@@ -300,7 +302,7 @@ def _same_number(given: str, wanted: str, *, signed: bool = False) -> bool:
 
 
 def _locomo_words(text: str) -> list[str]:
-    return [word for word in normalize(text).split() if word != "and"]
+    return [stem(word) for word in normalize(text).split() if word != "and"]
 
 
 def _plain_words(text: str) -> str:

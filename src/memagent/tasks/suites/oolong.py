@@ -10,6 +10,7 @@ from datetime import date
 from memagent.errors import TaskError
 from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
 
+_LONGEST = 10**12  # tokens, as in sample files
 _DATE = re.compile(r"\[datetime\.date\((\d{1,4}), (\d{1,2}), (\d{1,2})\)\]")
 
 
@@ -38,7 +39,7 @@ def exercises(record: OolongRecord, place: Place) -> Iterator[Exercise]:
         "kind": record.task,
         "window": record.context_window_id,
     }
-    target = {"target": record.context_len} if record.context_len and record.context_len > 0 else {}
+    target = {"target": record.context_len} if record.context_len and 0 < record.context_len <= _LONGEST else {}
     yield Exercise(
         id=str(record.id),
         question=record.question.strip(),
