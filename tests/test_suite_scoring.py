@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.suite_scoring import SUITE_SCORERS, _common_length, own_score
+from memagent.suite_scoring import SUITE_SCORERS, own_score
+from memagent.suite_scoring.overlap import _common_length
 
 META: dict[str, Any] = {"prefix": "aB3x", "labels": ["garden", "office", "no"], "answer_type": "ANSWER_TYPE.NUMERIC"}
 
@@ -90,7 +91,8 @@ def test_oolong(answer: str, gold: str, kind: str, right: float) -> None:
     ("answer", "gold", "right"),
     [
         (r"So \boxed{42}.", "42", 1), (r"\boxed{\text{41}}", "42", 0.75), ("42", "42", 1), ("forty", "42", 0),
-        (r"\boxed{\text{Shield, Fire Bolt}}", "Fire Bolt, Shield", 1), ("Shield, Sleep", "Fire Bolt, Shield", 0.5), ("Shield", "Fire Bolt, Shield", 0),
+        (r"\boxed{\text{Shield, Fire Bolt}}", "Fire Bolt, Shield", 1), ("Shield, Sleep", "Fire Bolt, Shield", 0.5),
+        ("Shield", "Fire Bolt, Shield", 0),
         (r"\boxed{ADA}", "Ada", 1), ("", "Ada", 0),
     ],
 )  # fmt: skip

@@ -39,7 +39,7 @@ def test_from_the_file_to_a_report_of_the_suites_own_scorer(memagent, server, se
     assert (record["scorer"], record["meta"]["suite"]) == ("choice", "longbench-v2")
     assert set(record["scores"]) == {"strict", "contains", "f1", "all_required", "ruler", "released", "choice"}
     report = memagent("report", tmp_path / "run")
-    assert "scorer `own`" in report.out
+    assert "scorer `own (choice)`" in report.out
     assert "25.0" in report.out
     strict = memagent("report", tmp_path / "run", "--scorer", "strict")
     assert "scorer `strict`" in strict.out

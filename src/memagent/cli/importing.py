@@ -47,8 +47,9 @@ def import_file(
             return
         from memagent.tasks.haystack import Haystack, read_text
         from memagent.tasks.suites.catalog import find_suite
-        from memagent.tasks.suites.importing import Import, import_samples
+        from memagent.tasks.suites.importing import Import
         from memagent.tasks.suites.suite import Hay
+        from memagent.tasks.suites.writing import import_samples
 
         found = find_suite(suite)
         if file is None or output is None:
@@ -84,7 +85,7 @@ def import_file(
 
 
 def _list(as_json: bool) -> None:
-    from memagent.tasks.suites.importing import described
+    from memagent.tasks.suites.catalog import described
 
     suites = described()
     if as_json:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memagent.errors import TaskError
 from memagent.tasks.files import SampleFile
-from memagent.tasks.suites.importing import import_samples
+from memagent.tasks.suites.writing import import_samples
 from tests.tasks.suites.invented import INVENTED, Invented
 
 QUICK = [one for one in INVENTED if one.suite != "nolima"]

@@ -13,7 +13,8 @@ from memagent.suite_scoring import SUITE_SCORERS, own_score
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
 from memagent.tasks.suites.catalog import SUITES, find_suite
-from memagent.tasks.suites.importing import Import, import_samples
+from memagent.tasks.suites.importing import Import
+from memagent.tasks.suites.writing import import_samples
 from tests.tasks.suites import invented
 from tests.tasks.suites.invented import INVENTED, Invented
 

@@ -78,12 +78,12 @@ def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
     by_task: dict[tuple[str, str], Tally] = defaultdict(Tally)
     places: list[Place] = []
     parts: list[Part] = []
-    named = False
+    named: set[str] = set()
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
         before = len(places)
         for placed in run.records():
             record = placed.record
-            named = named or bool(record.scorer)
+            named.add(record.scorer or "strict")
             score = _score(record, scorer)
             diagnosis = diagnose(record)
             by_task[name, record.task].add(diagnosis, score)
@@ -102,7 +102,7 @@ def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
     if not places:
         raise ConfigError(f"nothing to report: no finished readings in {', '.join(str(run.folder) for run in runs)}")
     return Findings(
-        scorer=scorer if named or scorer != OWN else "strict",
+        scorer=scorer if scorer != OWN else "strict" if named == {"strict"} else f"{OWN} ({', '.join(sorted(named))})",
         parts=tuple(parts),
         summary=summarize([place.row for place in places], list(dict.fromkeys(names))),
         tallies={name: _together(name, by_task) for name in names},

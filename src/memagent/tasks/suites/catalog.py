@@ -33,3 +33,18 @@ def find_suite(name: str) -> Suite[Any]:
     if name not in SUITES:
         raise ConfigError(f"no format {name!r}; there are {', '.join(SUITES)}: `memagent import --list` describes them")
     return SUITES[name]
+
+
+def described() -> list[dict[str, Any]]:
+    """All suites, for a listing."""
+    return [
+        {
+            "format": suite.name,
+            "suite": suite.title,
+            "file": suite.file,
+            "scorer": suite.scorer,
+            "official": suite.official,
+            "subsets": list(suite.subsets),
+        }
+        for suite in SUITES.values()
+    ]
