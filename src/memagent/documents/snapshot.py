@@ -78,7 +78,7 @@ class Snapshot:
                 len(file.span) < read or document.digest_of(file.span.start, file.span.start + read) != last.digest
             ):
                 edited.append(file.name)
-            elif len(file.span) > read and (rest := document.read(file.span.start + read, file.span.end)).strip():
+            elif (rest := document.read(file.span.start + read, file.span.end)).strip():
                 added.append((_part(document, file, read), rest))
                 (grown if last else new).append(file.name)
         self._write(added)
