@@ -144,7 +144,7 @@ def test_if_tokens_cannot_be_counted_any_more_the_words_are_searched_for() -> No
 
     one = Answered(plan=replace(plan(), tokenizer=Gone()), question=QUESTION, answer="EUR 12,500.00", origins=LINES)
     [made] = verify([one], ScriptedModel([]), DOCUMENT)
-    assert (made.verdict.status, made.verdict.quotes[0].alignment) == ("supported", "search")
+    assert (made.verdict.status, made.verdict.quotes[0].alignment, made.verdict.error) == ("supported", "search", "gone")
 
 
 def test_checks_are_few_whatever_the_memory() -> None:
