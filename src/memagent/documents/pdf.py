@@ -12,8 +12,9 @@ _FEATURE = "reading PDF files"
 _UNLOCK = "Remove the password first, for example with: qpdf --password=... --decrypt in.pdf out.pdf"
 _REPRINT = "Open it in a PDF viewer and print it to a new PDF file"
 
-# A word that goes on in the next line. Its hyphen stays: nobody can tell whether it was there before the line end.
-_LINE_END = re.compile(r"(?<=[^\W\d_][-\u2010])[ \t]*\r?\n(?=[^\W\d_])")
+# A word that goes on in the next line. Its hyphen stays: nobody can tell whether it was there before the line end. In
+# "pre- and post-war", it does not go on.
+_LINE_END = re.compile(r"(?<=[^\W\d_][-\u2010])[ \t]*\r?\n(?=[^\W\d_])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e)\b)")
 
 _END_WITHIN = 2048
 """Bytes at the end of a file among which the end marker must be; readers forgive some bytes after it."""

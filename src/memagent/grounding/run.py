@@ -15,9 +15,9 @@ from memagent.driver import aask, ask
 from memagent.errors import ModelError
 from memagent.grounding.claims import claims
 from memagent.grounding.fields import Field, fields
-from memagent.grounding.search import fields_by_search, verdict_by_search
-from memagent.grounding.verdict import Located, Verdict
-from memagent.grounding.verification import Check, checks, field_checks, verdict_by_model, verdict_on_fields
+from memagent.grounding.search import search_for_fields, verdict_by_search
+from memagent.grounding.verdict import Located, Verdict, on_fields
+from memagent.grounding.verification import Check, checks, field_checks, quotes_of_fields, verdict_by_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,9 @@ class Answered:
     @property
     def fields(self) -> list[Field] | None:
         """The fields of an answer that is JSON; None: it is text."""
-        return fields(json.loads(self.answer)) if is_json(self.plan, self.answer) else None
+        if not is_json(self.plan, self.answer):
+            return None
+        return fields(json.loads(self.answer), self.plan.profile.not_found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,7 @@ def _verdict(one: Answered, asked: Sequence[tuple[Check | None, Completion | Mod
         said = [(check, reply_text(made, "", False)[0]) for check, made in replied]
         verdict = _by_model(one, said, text)
     elif one.fields is not None:
-        verdict = fields_by_search(one.fields, one.origins, text)
+        verdict = on_fields(one.fields, search_for_fields(one.fields, one.origins, text))
     else:
         verdict = verdict_by_search(one.answer, one.origins, text)
     return Verified(verdict=replace(verdict, error=error), usage=usage_of(made for _, made in replied))
@@ -126,5 +128,8 @@ def _verdict(one: Answered, asked: Sequence[tuple[Check | None, Completion | Mod
 def _by_model(one: Answered, said: Sequence[tuple[Check, str]], text: Located) -> Verdict:
     unsupported = one.plan.profile.unsupported
     if one.fields is not None:
-        return verdict_on_fields(one.fields, said, text, unsupported)
+        asked = {pointer for check, _ in said for pointer in check.fields}
+        others = [field for field in one.fields if field.pointer not in asked]  # that no turn asked about
+        cited = quotes_of_fields(one.fields, said, text, unsupported)
+        return on_fields(one.fields, search_for_fields(others, one.origins, text) | cited)
     return verdict_by_model(one.question, one.answer, said, text, unsupported)
