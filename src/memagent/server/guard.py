@@ -6,6 +6,7 @@ import json
 import time
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memagent.server.metrics import Metrics
@@ -18,10 +19,6 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )  # fmt: skip
-
-
-class TooLargeError(Exception):
-    """The body of a request is longer than it may be."""
 
 
 class Guard:
@@ -54,10 +51,6 @@ class Guard:
                 await _say(counted, *refused)
             else:
                 await self._app(scope, _bounded(receive, self._limit), counted)
-        except TooLargeError:
-            await _say(
-                counted, 413, f"the body is longer than {self._limit:,} bytes: upload less, or a file below the root"
-            )
         finally:
             route = scope.get("route")
             self._metrics.requested(getattr(route, "path", "other"), code, time.monotonic() - began)
@@ -85,7 +78,7 @@ def _bounded(receive: Receive, limit: int) -> Receive:
         message = await receive()
         got += len(message.get("body", b""))
         if got > limit:
-            raise TooLargeError
+            raise HTTPException(413, f"the body is longer than {limit:,} bytes, the limit")
         return message
 
     return bounded
