@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 
 import openai
 import pytest
@@ -80,6 +81,33 @@ def test_files_are_uploaded_read_and_deleted(tmp_path) -> None:
         assert found["quotes"][0]["place"].startswith("log <b>.md, line 31")
         assert client.delete(f"/v1/files/{kept['id']}").json()["deleted"]
         assert client.get(f"/v1/files/{kept['id']}").status_code == 404
+        assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
+    with served(model(), tmp_path, limits=Limits(files_per_key=1)) as client:
+        client.post("/v1/files", files={"file": ("a.txt", b"one")})
+        full = client.post("/v1/files", files={"file": ("a.txt", b"two")})
+        assert (full.status_code, "1 files, the limit" in full.json()["error"]["message"]) == (409, True)
+        ids = [client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"] for _ in range(3)]
+        for id in ids:
+            ended(client, id)
+        assert len(client.get("/v1/files").json()["data"]) == 1
+        assert len(list((tmp_path / "files").iterdir())) == 4
+        for id in ids:
+            client.delete(f"/v1/readings/{id}")
+        assert len(list((tmp_path / "files").iterdir())) == 1
+
+
+def test_readings_are_deleted_when_they_are_old(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        ended(client, id)
+    with served(model(), tmp_path, limits=Limits(keep_days=1)) as client:
+        assert client.get(f"/v1/readings/{id}").status_code == 200
+    with served(model(), tmp_path, limits=Limits(keep_days=0)) as client:
+        while client.get(f"/v1/readings/{id}").status_code == 200:
+            time.sleep(0.01)
         assert list((tmp_path / "files").iterdir()) == []
 
 

@@ -33,6 +33,7 @@ def serve(
     queue: Annotated[int, typer.Option(min=0, help="Readings that wait; further ones are refused with 429.")] = 1000,
     upload_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a request or an uploaded file.")] = 256,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,
     deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which a reading is given up.")] = None,
 ) -> None:
     """Serve readings over HTTP, to OpenAI clients and by routes of its own."""
@@ -55,6 +56,7 @@ def serve(
             upload_bytes=upload_mb << 20,
             tokens_per_day=tokens_per_day,
             deadline=deadline,
+            keep_days=keep_days,
         )
         note(f"http://{host}:{port}/v1 · model {chosen.model} · data in {place.folder}")
         run(place, opened, chosen.model, chosen.base_url, chosen.options, limits)

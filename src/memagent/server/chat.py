@@ -82,7 +82,8 @@ async def _kept(service: Service, owner: str, file: FilePart) -> str:
         content = base64.b64decode(data, validate=True)
     except binascii.Error as error:
         raise ConfigError(f"file_data is not base64: {error}") from None
-    return (await asyncio.to_thread(service.keep, owner, file.filename or "document", io.BytesIO(content))).id
+    name = file.filename or "document"
+    return (await asyncio.to_thread(service.keep, owner, name, io.BytesIO(content), part=True)).id
 
 
 def _completion(chat: ChatRequest, job: Job) -> dict[str, Any]:

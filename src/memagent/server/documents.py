@@ -44,7 +44,7 @@ class Shelf:
     def _located(self, document: str, owner: str) -> tuple[Path, str]:
         if (kept := self.store.file(document, owner)) is not None:
             return self.store.path(kept), kept.name
-        if self.root is None or document.startswith("file-"):
+        if self.root is None or document.startswith(("file-", "part-")):
             raise ConfigError(f"there is no file {document!r}: upload it first")
         root = self.root.resolve()
         try:

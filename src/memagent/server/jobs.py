@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memagent.errors import MemagentError, ModelError
+from memagent.errors import JournalError, MemagentError, ModelError
 from memagent.server.metrics import Metrics
 from memagent.server.queue import FairQueue
 from memagent.server.reading import Desk
@@ -62,11 +63,12 @@ class Jobs:
         for job in await asyncio.to_thread(self.desk.store.unfinished):
             self._enter(job)
         self._pump()
+        self._sweeping = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:
         """Stops reading. What was under way is gone on with by the next start."""
         self._closing = True
-        tasks = [live.task for live in self._live.values() if live.task is not None]
+        tasks = [self._sweeping, *(live.task for live in self._live.values() if live.task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -208,6 +210,25 @@ class Jobs:
             live.task.cancel()
             await asyncio.wait([live.task])
         return live.job
+
+    def forget(self, job: Job) -> None:
+        """Deletes a job that is over, with its reading and what came with its request."""
+        desk = self.desk
+        if job.reading is not None:
+            with suppress(JournalError):  # deleted by hand
+                desk.journal.delete(job.reading)
+        desk.store.remove(job.id)
+        for document in job.documents:
+            if document.startswith("part-") and (file := desk.store.file(document, job.owner)) is not None:
+                desk.store.drop(file)
+
+    async def _sweep(self) -> None:
+        """Deletes what is too old, now and every hour."""
+        while (days := self.limits.keep_days) is not None:
+            old = await asyncio.to_thread(self.desk.store.ended_before, time.time() - 86400 * days)
+            for job in old:
+                await asyncio.to_thread(self.forget, job)
+            await asyncio.sleep(3600)
 
     async def wait(self, job: Job) -> Job:
         """Waits until a job is over, and returns it."""

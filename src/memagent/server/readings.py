@@ -73,9 +73,9 @@ async def cancel(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
 
 @routes.delete("/readings/{id}", status_code=204)
 async def delete(id: str, service: TheService, owner: Owner) -> Response:
-    """Deletes a reading and its turns, and ends it if it is not over. Files stay."""
+    """Deletes a reading, its turns and the text that came with it, and ends it if it is not over. Uploaded files stay."""
     job = await service.jobs.cancel(await asyncio.to_thread(service.job, id, owner))
-    await asyncio.to_thread(service.forget, job)
+    await asyncio.to_thread(service.jobs.forget, job)
     return Response(status_code=204)
 
 
@@ -116,12 +116,12 @@ async def drop(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
 
 
 async def kept_text(service: Service, owner: str, text: str) -> StoredFile:
-    """A text, kept as a file. Raises ConfigError if it is no text."""
+    """A text that came with a request, kept as a file. Raises ConfigError if it is no text."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
         raise ConfigError(f"the text has a lone surrogate at character {error.start}, which is no character") from None
-    return await asyncio.to_thread(service.keep, owner, "text.txt", io.BytesIO(data))
+    return await asyncio.to_thread(service.keep, owner, "text.txt", io.BytesIO(data), part=True)
 
 
 def described(file: StoredFile) -> dict[str, Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, BinaryIO
 
 from fastapi import Depends, HTTPException, Request
 
-from memagent.errors import JournalError
 from memagent.server.jobs import Jobs
 from memagent.server.keys import LOCAL, Keys
 from memagent.server.metrics import Metrics
@@ -27,18 +25,12 @@ class Service:
     keys: Keys | None
     readers: tuple[str, ...]
 
-    def keep(self, owner: str, name: str, source: BinaryIO) -> StoredFile:
-        """Stores an uploaded document. Raises HTTPException if there are too many."""
-        if len(self.store.files(owner)) >= self.limits.files_per_key:
+    def keep(self, owner: str, name: str, source: BinaryIO, *, part: bool = False) -> StoredFile:
+        """Stores a document that was uploaded, or that is `part` of a request. Raises HTTPException if there are too many
+        that were uploaded."""
+        if not part and len(self.store.files(owner)) >= self.limits.files_per_key:
             raise HTTPException(409, f"you have {self.limits.files_per_key:,} files, the limit: delete some first")
-        return self.store.keep(owner, _clean(name), source)
-
-    def forget(self, job: Job) -> None:
-        """Deletes a job that is over, with its reading."""
-        if job.reading is not None:
-            with suppress(JournalError):  # deleted by hand
-                self.jobs.desk.journal.delete(job.reading)
-        self.store.remove(job.id)
+        return self.store.keep(owner, _clean(name), source, part=part)
 
     def job(self, id: str, owner: str) -> Job:
         """A job. Raises HTTPException if this owner has none of that id."""

@@ -93,6 +93,12 @@ class Store:
             rows = db.execute("SELECT * FROM jobs WHERE status IN ('queued', 'running') ORDER BY created").fetchall()
         return [self._job(row) for row in rows]
 
+    def ended_before(self, moment: float) -> list[Job]:
+        """Jobs that were over before a moment, in seconds since 1970."""
+        with self._use() as db:
+            rows = db.execute("SELECT * FROM jobs WHERE ended < ?", [moment]).fetchall()
+        return [self._job(row) for row in rows]
+
     def end(self, id: str, status: JobStatus, **values: Any) -> Job:
         """Closes a job with its result, or its error and the kind of that."""
         return self.change(id, status=status, ended=time.time(), **values)
@@ -104,9 +110,10 @@ class Store:
 
     # Files
 
-    def keep(self, owner: str, name: str, source: BinaryIO) -> StoredFile:
-        """Copies a document into the folder. Its name on disk is its id: a name from outside is never a path."""
-        id = new_id("file")
+    def keep(self, owner: str, name: str, source: BinaryIO, *, part: bool = False) -> StoredFile:
+        """Copies a document into the folder. Its name on disk is its id: a name from outside is never a path. `part`: it
+        came with a request, belongs to that, and is not listed."""
+        id = new_id("part" if part else "file")
         path = self._path(id, name)
         partial = path.with_name(f"{path.name}.part")
         with partial.open("wb") as target:
@@ -126,9 +133,10 @@ class Store:
         return StoredFile(**dict(row)) if row else None
 
     def files(self, owner: str) -> list[StoredFile]:
-        """The files of an owner, newest first."""
+        """The files that an owner uploaded, newest first."""
+        query = "SELECT * FROM files WHERE owner = ? AND id LIKE 'file-%' ORDER BY created DESC"
         with self._use() as db:
-            rows = db.execute("SELECT * FROM files WHERE owner = ? ORDER BY created DESC", [owner]).fetchall()
+            rows = db.execute(query, [owner]).fetchall()
         return [StoredFile(**dict(row)) for row in rows]
 
     def path(self, file: StoredFile) -> Path:

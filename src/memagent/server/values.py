@@ -20,6 +20,7 @@ class Limits:
     files_per_key   uploaded files that are kept
     tokens_per_day  tokens in and out of a key on a day (UTC); None: no limit. A reading that has begun may exceed it
     deadline        seconds after which a reading is given up; None: never
+    keep_days       days after which a reading that is over is deleted, with the text that came with it; None: never
     """
 
     readings: int = 8
@@ -30,6 +31,7 @@ class Limits:
     files_per_key: int = 1000
     tokens_per_day: int | None = None
     deadline: float | None = None
+    keep_days: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
