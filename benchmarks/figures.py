@@ -303,6 +303,40 @@ def cluster() -> Figure:
     return figure
 
 
+def grounding() -> Figure:
+    figure, (facts, found, year) = panels(3, 3.4)
+    rows = table("grounding")
+    for shift, name, label, colour in (
+        (-0.2, "right", "facts: right answer", BLUE),
+        (0.2, "rightly", "absent: said to be", GREEN),
+    ):
+        bounds = [wilson(int(row[name]), int(row["absent"])) for row in rows]
+        share = [100 * int(row[name]) / int(row["absent"]) for row in rows]
+        spread = [
+            [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
+            [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
+        ]
+        places = [place + shift for place in range(len(rows))]
+        facts.bar(places, share, width=0.36, yerr=spread, color=colour, label=label, error_kw={"lw": 0.8})
+    facts.set_xticks(range(len(rows)), [row["format"] for row in rows])
+    facts.set(title="Planted facts, by format", ylabel="%", ylim=(70, 106))
+    facts.legend(loc="lower center", ncols=1, fontsize=8)
+    quotes = table("alignment")[::-1]
+    colours = [BLUE if row["quotes"] == "faithful" else ORANGE for row in quotes]
+    shares = [100 * (float(row["found"]) + float(row["elsewhere"])) for row in quotes]
+    found.barh(range(len(quotes)), shares, color=colours)
+    found.set_yticks(range(len(quotes)), [row["change"] for row in quotes], fontsize=8)
+    found.set(title="Changed and invented quotes", xlabel="% found", xlim=(0, 105))
+    runs = table("watching")
+    days = [int(row["day"]) for row in runs]
+    year.plot(days, [float(row["seconds"]) for row in runs], ".", color=BLUE, markersize=2, label="a run")
+    year.plot(days, [float(row["model"]) for row in runs], ".", color=GREY, markersize=2, label="of which the model")
+    year.set(title="A watch, day by day", xlabel="day", ylabel="seconds")
+    year.set_ylim(bottom=0)
+    year.legend(loc="upper right", fontsize=8)
+    return figure
+
+
 def failed_experiments() -> Figure:
     figure, (axes,) = panels(1, 2.8)
     rows = table("failed")[::-1]
@@ -322,6 +356,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     for draw in (
         extrapolation,
         readers,
+        grounding,
         reinforcement_learning,
         credit_assignment,
         memory_and_hops,
