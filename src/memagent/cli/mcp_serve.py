@@ -51,7 +51,7 @@ def mcp(
             tokenizer=absolute(chosen.tokenizer) if chosen.tokenizer else None,
             options=chosen.options,
             roots=roots,
-            texts=Texts(data_folder() / "texts"),
+            texts=Texts((data_folder() / "texts").absolute()),
         )
         where = address.url if http else "standard input and output"
         note(f"{where} · model {chosen.model} · files below {', '.join(map(str, roots.folders))}")

@@ -62,7 +62,7 @@ class Desk:
             yield session, progress
 
     @contextmanager
-    def again(self, id: str, roots: Roots, begin: Begin) -> Iterator[Begun]:
+    def again(self, id: str, begin: Begin, roots: Roots) -> Iterator[Begun]:
         """A reading of the journal with what `begin` makes of it. Raises JournalError, ConfigError or DocumentError."""
         with Journal.open() as journal:
             record = journal.resumable(id)
@@ -81,7 +81,7 @@ class Desk:
         request."""
         paths = record.document.get("paths")
         named = [str(path) for path in paths] if isinstance(paths, Sequence) else []
-        return bool(named) and all(self.texts.has(path) or self._reachable(path) for path in named)
+        return bool(named) and all(self.texts.has(path) or self.roots.allows(path) for path in named)
 
     def check_seen(self, record: ReadingRecord) -> None:
         """Raises JournalError for a reading that a client may not see."""
@@ -90,13 +90,6 @@ class Desk:
                 f"the document of reading {record.id} lies outside the folders that may be read here: start memagent mcp"
                 f" with another --root, or use memagent readings show {record.id}"
             )
-
-    def _reachable(self, path: str) -> bool:
-        try:
-            self.roots.located(path)
-        except DocumentError:
-            return False
-        return True
 
     def _settings(self, what: Question) -> Settings:
         chosen: dict[str, Any] = {**self.options}

@@ -48,22 +48,37 @@ class Roots:
 
         Raises DocumentError for what lies elsewhere, whether there is something or not.
         """
-        if given in ("", STDIN):
-            raise DocumentError(
-                f"{given!r}: standard input belongs to the protocol. Give a path, or the text itself as text"
-            )
-        if glob.has_magic(given) and ".." in Path(given).parts:
-            raise DocumentError(f"{given!r}: a pattern may not have '..' in it. Write out the folder that it begins with")
-        inside = [path for folder in self._bases if self.holds(path := _absolute(folder, given))]
-        if not inside:
-            raise self._outside(given)
-        return next((path for path in inside if os.path.lexists(_fixed(path))), inside[0])
+        places = self._places(given)
+        place = next((one for one in places if os.path.lexists(one.beginning)), places[0])
+        if not os.path.lexists(place.beginning):
+            where = ", ".join(map(str, self._bases))
+            raise DocumentError(f"{given!r}: there is no such file or folder. Relative paths start at {where}")
+        return str(place)
+
+    def allows(self, given: str) -> bool:
+        """Whether a path or pattern may be read, if there is something."""
+        try:
+            return bool(self._places(given))
+        except DocumentError:
+            return False
 
     def check(self, located: Sequence[str]) -> None:
         """Raises DocumentError if what paths, folders and patterns stand for is not there, or leads elsewhere."""
         for file in discover(located)[0]:
             if file.path is None or not self.holds(os.path.realpath(file.path)):
                 raise self._outside(file.name)
+
+    def _places(self, given: str) -> list[_Place]:
+        if given in ("", STDIN):
+            raise DocumentError(
+                f"{given!r}: standard input belongs to the protocol. Give a path, or the text itself as text"
+            )
+        if glob.has_magic(given) and ".." in Path(given).parts:
+            raise DocumentError(f"{given!r}: a pattern may not have '..' in it. Write out the folder that it begins with")
+        places = [place for folder in self._bases if self.holds((place := _place(folder, given)).beginning)]
+        if not places:
+            raise self._outside(given)
+        return places
 
     @property
     def _bases(self) -> list[Path]:
@@ -86,22 +101,33 @@ def _below(path: str | Path, folders: Iterable[Path]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def _absolute(folder: Path, given: str) -> str:
-    """A path below a folder, unless it is absolute. Characters of the folder's own name are no pattern."""
-    base = glob.escape(str(folder)) if glob.has_magic(given) and not os.path.lexists(folder / given) else str(folder)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a path begins, without links, and the parts of a pattern after that."""
+
+    beginning: str
+    pattern: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        # Characters of the folder's own name are no pattern.
+        return str(Path(glob.escape(self.beginning), *self.pattern)) if self.pattern else self.beginning
+
+
+def _place(folder: Path, given: str) -> _Place:
+    """What a path means below a folder, or by itself if it is absolute. One that exists is no pattern."""
+    path = Path(given)
+    for beginning in (folder, Path(glob.escape(str(folder)))):
+        path = path.relative_to(beginning) if path.is_relative_to(beginning) else path
+    exists = os.path.lexists(folder / path)
+    wild = (
+        len(path.parts)
+        if exists
+        else next((number for number, part in enumerate(path.parts) if glob.has_magic(part)), len(path.parts))
+    )
     try:
-        return os.path.realpath(os.path.join(base, given))  # noqa: PTH118  # as text: a pattern is no path
+        return _Place(os.path.realpath(folder.joinpath(*path.parts[:wild])), path.parts[wild:])
     except ValueError:  # it has a NUL
         raise DocumentError(f"{given!r}: no path has such a character") from None
-
-
-def _fixed(path: str) -> Path:
-    """The beginning of a path, up to its first part that is a pattern."""
-    if os.path.lexists(path):
-        return Path(path)
-    parts = Path(path).parts
-    wild = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    return Path(*parts[:wild])
 
 
 def _path_of(uri: str) -> str | None:

@@ -42,7 +42,7 @@ class Runner:
         If this is cancelled, the reading stops after the turn under way, and can be resumed from there.
         """
         if self._room.locked():
-            await report(0, None, f"waiting: {self._waiting + 1} readings wait for those under way")
+            await report(0, None, f"waiting for another reading to end, number {self._waiting + 1} in line")
         moved = _Moved()
         # A task of its own: a cancelled request would also interrupt the orderly end of the reading.
         task = asyncio.create_task(self._in_turn(opening, moved))

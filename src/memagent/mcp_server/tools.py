@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
+import anyio.to_thread
 import mcp_types as types
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context as AnyContext
@@ -28,6 +29,7 @@ from memagent.mcp_server.running import Runner
 from memagent.mcp_server.values import Answer, Summaries, Told, answer_of, summary_of, told_of
 
 Context: TypeAlias = AnyContext[Any, Any]
+Opening: TypeAlias = Callable[[Roots], AbstractContextManager[Begun]]
 
 _INSTRUCTIONS = """\
 memagent reads documents of any length, chunk by chunk, with a language model of its own and a memory that it overwrites,
@@ -145,12 +147,9 @@ class Tools:
         return [record for record in journal.list(limit=_LOOKED_AT) if self.desk.seen(record)][:limit]
 
     async def _go_on(self, context: Context, id: str, roots: _Roots, begin: Begin) -> Answer:
-        return await self._read(context, partial(self._again, id, begin), roots)
+        return await self._read(context, partial(self.desk.again, id, begin), roots)
 
-    def _again(self, id: str, begin: Begin, roots: Roots) -> AbstractContextManager[Begun]:
-        return self.desk.again(id, roots, begin)
-
-    async def _read(self, context: Context, opening: Any, roots: types.ListRootsResult | None) -> Answer:
+    async def _read(self, context: Context, opening: Opening, roots: types.ListRootsResult | None) -> Answer:
         async def report(done: int, total: int | None, said: str) -> None:
             await context.report_progress(done, total, said)
 
@@ -183,8 +182,6 @@ class Server(MCPServer[Any]):
 
     async def list_resources(self) -> list[types.Resource]:
         """The newest readings."""
-        import anyio.to_thread
-
         return await anyio.to_thread.run_sync(self._listed)
 
     def _listed(self) -> list[types.Resource]:

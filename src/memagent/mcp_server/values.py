@@ -16,7 +16,7 @@ from memagent.result import Reading
 _TEXT = 20_000  # characters of an answer or a memory
 _QUOTE, _QUOTES = 1_000, 20  # characters of a quote, or a claim, and how many
 _BRIEF = 300  # characters of a question or an answer in a list
-_FILES = 20
+_FILES = 5
 _TURNS = 200
 _MEMORIES = 100_000  # characters of the memories of turns, all together
 
