@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,9 @@ def test_texts_have_a_limit_and_are_for_their_owner_alone(home: Path) -> None:
     texts = Texts(home / "texts")
     path = Path(texts.keep("a text"))
     assert (path.parent.stat().st_mode & 0o777, texts.keep("a text")) == (0o700, str(path))
+    with ThreadPoolExecutor(8) as threads:  # the same text, from several requests at once
+        for number in range(20):
+            assert len(set(threads.map(texts.keep, [f"text {number}"] * 8))) == 1
     for text, why in (("x" * (MOST + 1), "the limit is"), (" ", "blank"), ("\ud800", "surrogate")):
         with pytest.raises(DocumentError, match=why):
             texts.keep(text)

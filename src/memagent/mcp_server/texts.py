@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 
 from memagent.documents import Document, load
 from memagent.errors import DocumentError
@@ -20,6 +21,7 @@ class Texts:
     """`folder` has the texts, under names that follow from what they are."""
 
     folder: Path
+    _writing: Lock = field(default_factory=Lock, compare=False, repr=False)  # the same text may come twice at once
 
     def keep(self, text: str) -> str:
         """The path of the file with a text. Raises DocumentError for what is no text, or too long."""
@@ -34,10 +36,11 @@ class Texts:
                 f"the text has a lone surrogate at character {error.start}, which is no character"
             ) from None
         path = self.folder / f"{digest[:32]}.txt"
-        if not path.exists():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with atomic_file(path) as file:
-                file.write(text)
+        with self._writing:
+            if not path.exists():
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with atomic_file(path) as file:
+                    file.write(text)
         return str(path)
 
     def has(self, path: str) -> bool:
