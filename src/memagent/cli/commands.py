@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import again, ask, eval, importing, profiles, readers, readings, report, serve, tasks, train, watch
+from memagent.cli import (
+    again, ask, eval, importing, mcp_serve, profiles, readers, readings, report, serve, tasks, train, watch,
+)  # fmt: skip
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -27,6 +29,7 @@ app.command("import")(importing.import_file)
 app.command("validate")(tasks.validate)
 app.command("serve")(serve.serve)
 app.command("serve-key")(serve.serve_key)
+app.command("mcp")(mcp_serve.mcp)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
 app.add_typer(train.app, name="train")
