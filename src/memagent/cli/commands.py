@@ -8,7 +8,19 @@ import typer
 
 from memagent import __version__
 from memagent.cli import (
-    again, ask, eval, importing, mcp_serve, profiles, readers, readings, report, serve, tasks, train, watch,
+    again,
+    ask,
+    eval,
+    importing,
+    mcp_serve,
+    profiles,
+    readers,
+    readings,
+    report,
+    serve,
+    tasks,
+    train,
+    watch,
 )  # fmt: skip
 from memagent.cli.console import escape_unencodable
 
