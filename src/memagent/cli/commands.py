@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import again, ask, eval, profiles, readers, readings, report, tasks, train, watch
+from memagent.cli import again, ask, batch, eval, profiles, readers, readings, report, tasks, train, watch
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("ask")(ask.ask)
 app.command("resume")(again.resume)
 app.command("extend")(again.extend)
 app.command("readers")(readers.readers)
+app.command("batch")(batch.batch)
 app.command("tasks")(tasks.tasks)
 app.command("synth")(tasks.synth)
 app.command("validate")(tasks.validate)
