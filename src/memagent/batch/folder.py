@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -35,15 +36,26 @@ class BatchFolder:
     `id` is the batch's own, for whatever is kept of it elsewhere.
     """
 
-    def __init__(self, path: Path, jobs: JobFile, header: dict[str, Any], journal: Journal, stream: IO[bytes]) -> None:
+    def __init__(
+        self, path: Path, jobs: JobFile, header: dict[str, Any], journal: Journal, stream: IO[bytes], stock: _Stock
+    ) -> None:
         self.path = path
         self.jobs = jobs
         self.journal = journal
-        self.done: set[Key] = set()
-        self._failed = 0
+        self._stock = stock
         self._header = header
         self._stream = stream
         self._resources = ExitStack()
+        self._forget_recorded()
+
+    @property
+    def done(self) -> int:
+        """How many questions have a record."""
+        return len(self._stock.answered) + len(self._stock.failed)
+
+    def has(self, job: str, question: str) -> bool:
+        """Whether a question of a job has its record."""
+        return (job, question) in self._stock
 
     @property
     def id(self) -> str:
@@ -70,18 +82,18 @@ class BatchFolder:
             elif any(not one.name.startswith("batch.json.") for one in path.iterdir()):
                 raise ConfigError(f"{path} is not empty and does not contain a batch: choose another folder")
             write_header(file, header)
+            stock = _Stock.of(records, retry_failed)
             with writing(records):
                 stream = resources.enter_context(records.open("ab"))
             journal = resources.enter_context(Journal.open(path / "journal.sqlite3"))
-            folder = cls(path, jobs, header, journal, stream)
-            folder._take_stock(retry_failed)
+            folder = cls(path, jobs, header, journal, stream, stock)
             folder._resources = resources.pop_all()
         return folder
 
     def left(self) -> Iterator[tuple[Job, list[str]]]:
         """The jobs in order, with their questions that have no record yet; each is loaded when it is asked for."""
         for job in self.jobs:
-            if left := [question for question in job.questions if (job.id, question) not in self.done]:
+            if left := [question for question in job.questions if not self.has(job.id, question)]:
                 yield job, left
 
     def write(self, record: Mapping[str, Any], reading: str | None) -> None:
@@ -90,8 +102,7 @@ class BatchFolder:
             self._stream.write(dump(record))
             self._stream.flush()
             os.fsync(self._stream.fileno())
-        self.done.add(key_of(record))
-        self._failed += record["error"] is not None
+        self._stock.add(record)
         if reading is not None and record["error"] is None:
             self.journal.delete(reading)
 
@@ -110,7 +121,7 @@ class BatchFolder:
 
     def close(self) -> None:
         self._resources.close()
-        if self._header.get("finished") and not self._failed:
+        if self._header.get("finished") and not self._stock.failed:
             for suffix in ("", "-wal", "-shm"):
                 (self.path / f"journal.sqlite3{suffix}").unlink(missing_ok=True)
 
@@ -120,26 +131,42 @@ class BatchFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _take_stock(self, retry_failed: bool) -> None:
-        """What is done already. A process that was killed may have left half a line, or a reading that is recorded."""
-        answered = set[Key]()
-
-        def keep(record: dict[str, Any]) -> bool:
-            failed = record["error"] is not None
-            if failed and retry_failed:
-                return False
-            self.done.add(key_of(record))
-            self._failed += failed
-            if not failed:
-                answered.add(key_of(record))
-            return True
-
-        mend(self.path / "results.jsonl", VERSION, keep)
+    def _forget_recorded(self) -> None:
+        """Removes readings whose answers are recorded: a process was killed between the two."""
         ids = {number: id for id, number in self.jobs.numbers().items()}
         for reading in self.journal.list(limit=None):
-            number = reading.document.get("job")
-            if (ids.get(int(str(number))), reading.question) in answered:
+            if (ids.get(int(str(reading.document.get("job")))), reading.question) in self._stock.answered:
                 self.journal.delete(reading.id)
+
+
+@dataclass(slots=True)
+class _Stock:
+    """The questions that have a record."""
+
+    answered: set[Key] = field(default_factory=set)
+    failed: set[Key] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, records: Path, retry_failed: bool) -> _Stock:
+        """Of a file, which may end in half a line. `retry_failed`: failures are removed from it."""
+        stock = cls()
+
+        def keep(record: dict[str, Any]) -> bool:
+            if retry_failed and record["error"] is not None:
+                return False
+            stock.add(record)
+            return True
+
+        if records.exists():
+            mend(records, VERSION, keep)
+        return stock
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Counts a record."""
+        (self.answered if record["error"] is None else self.failed).add(key_of(record))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.answered or key in self.failed
 
 
 def _header(file: Path) -> dict[str, Any]:

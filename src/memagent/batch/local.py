@@ -45,7 +45,7 @@ class Sink:
 
     def __init__(self, folder: BatchFolder, watcher: Watcher | None, patience: int) -> None:
         self.folder = folder
-        self.tally = Tally(total=folder.jobs.questions, began=len(folder.done), done=len(folder.done))
+        self.tally = Tally(total=folder.jobs.questions, began=folder.done, done=folder.done)
         self._watcher = watcher
         self._patience = patience
         self._doubtful: list[tuple[dict[str, Any], str | None]] = []

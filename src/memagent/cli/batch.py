@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -127,12 +129,16 @@ def _settings(chosen: Chosen, opened: OpenModel, form: Form) -> Settings:
     """The settings of a form. Options of the reader on the command line are not for the reader of a job."""
     own: dict[str, Any] = {"schema": None}
     if form.schema:
-        import json
-
         own["schema"] = json.loads(form.schema)
     if form.reader is not None and form.reader != chosen.options["reader"]:
         own |= {"reader": form.reader, "reader_options": {}}
     return chosen.settings(opened, **own)
+
+
+def _named(form: Form) -> str:
+    """The name of a form in the header."""
+    schema = f" {hashlib.sha256(form.schema.encode()).hexdigest()[:8]}" if form.schema else ""
+    return f"{form.reader or 'usual'}{schema}"
 
 
 def _opened(file: JobFile, output: Path, settings: list[Settings], retry_failed: bool, verified: bool) -> BatchFolder:
@@ -141,7 +147,7 @@ def _opened(file: JobFile, output: Path, settings: list[Settings], retry_failed:
 
     config = {
         "jobs": {"path": str(file.path.absolute()), "sha256": file.sha256, "count": len(file)},
-        "settings": [one.to_json() for one in settings],
+        "settings": {_named(form): one.to_json() for form, one in zip(file.forms, settings, strict=True)},
         "verify": verified,
         **describe_machine(),
     }
@@ -198,7 +204,7 @@ def _shown(folder: BatchFolder) -> Iterator[Watcher]:
         transient=True,
     )
     with bar:
-        line = bar.add_task("", total=folder.jobs.questions, completed=len(folder.done))
+        line = bar.add_task("", total=folder.jobs.questions, completed=folder.done)
 
         def update(tally: Tally) -> None:
             bar.update(line, completed=tally.done, description=_progress(tally, time.monotonic() - began))
