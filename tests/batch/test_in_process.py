@@ -24,9 +24,7 @@ class Batching:
 
     def generate(self, turns):
         self.sizes.append(len(turns))
-        return [
-            ModelReplyError("no") if turn.user == "bad" else Completion(text=turn.user.upper()) for turn in turns
-        ]
+        return [ModelReplyError("no") if turn.user == "bad" else Completion(text=turn.user.upper()) for turn in turns]
 
     def close(self):
         """Nothing to release."""
@@ -46,7 +44,9 @@ def test_turns_of_readings_that_come_and_go_are_generated_together():
 
     async def main():
         engine = Lockstep(inner, 4)
-        return await asyncio.gather(*(reading(engine, name, turns) for name, turns in zip("abcd", (3, 5, 3, 5), strict=True)))
+        return await asyncio.gather(
+            *(reading(engine, name, turns) for name, turns in zip("abcd", (3, 5, 3, 5), strict=True))
+        )
 
     made = asyncio.run(main())
     assert made[1] == ["B0", "B1", "B2", "B3", "B4"]
@@ -106,12 +106,20 @@ def test_the_embedded_model_answers_as_it_does_one_by_one(memagent, tmp_path):
 def test_auto_chooses_a_reader_for_each_document(memagent, tmp_path, verify):
     (tmp_path / "jobs.jsonl").write_text(
         "".join(
-            json.dumps({"id": str(count), "text": " ".join(LINE.format(n) for n in range(count)), "question": "Which sea?"}) + "\n"
+            json.dumps({"id": str(count), "text": " ".join(LINE.format(n) for n in range(count)), "question": "Which sea?"})
+            + "\n"
             for count in (4, 80)
         )
     )
     result = memagent(
-        "batch", tmp_path / "jobs.jsonl", "-o", tmp_path / "out", "--reader", "auto", "--json", *([] if verify else ["--no-verify"])
+        "batch",
+        tmp_path / "jobs.jsonl",
+        "-o",
+        tmp_path / "out",
+        "--reader",
+        "auto",
+        "--json",
+        *([] if verify else ["--no-verify"]),
     )
     assert result.code == 0, result.err
     assert {record["status"] is None for record in timeless(tmp_path / "out").values()} == {not verify}

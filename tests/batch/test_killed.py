@@ -102,7 +102,9 @@ def test_an_interrupt_says_how_to_go_on(whole, tmp_path, number):
 def test_two_processes_cannot_do_the_same_batch(whole, tmp_path):
     jobs, _, _ = whole
     with FaultServer(reply, delay=0.05) as server:
-        first = subprocess.Popen(command(jobs, tmp_path / "out", server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        first = subprocess.Popen(
+            command(jobs, tmp_path / "out", server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             wait_for(lambda: len(server.requests) > 3, first)
             second = subprocess.run(command(jobs, tmp_path / "out", server), capture_output=True, text=True)

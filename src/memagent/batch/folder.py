@@ -1,9 +1,9 @@
 """The folder of a batch.
 
-    batch.json         what may not change when the command is repeated: jobs, settings, model
-    results.jsonl      one line for every question of every job, on disk before it counts as done
-    results.csv        the table of them, in the order of the jobs, when the command ends
-    journal.sqlite3    readings under way and those that failed, turn by turn
+batch.json         what may not change when the command is repeated: jobs, settings, model
+results.jsonl      one line for every question of every job, on disk before it counts as done
+results.csv        the table of them, in the order of the jobs, when the command ends
+journal.sqlite3    readings under way and those that failed, turn by turn
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ class BatchFolder:
     def done(self) -> int:
         """How many questions have a record."""
         return len(self._stock.answered) + len(self._stock.failed)
+
+    @property
+    def failures(self) -> int:
+        """How many of them failed."""
+        return len(self._stock.failed)
 
     def has(self, job: str, question: str) -> bool:
         """Whether a question of a job has its record."""

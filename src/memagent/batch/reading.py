@@ -90,9 +90,7 @@ class JobReader:
             return error
         return progress
 
-    async def _end(
-        self, session: Session, job: Job, question: str, progress: Progress | MemagentError, take: Take
-    ) -> None:
+    async def _end(self, session: Session, job: Job, question: str, progress: Progress | MemagentError, take: Take) -> None:
         if isinstance(progress, MemagentError):
             await asyncio.to_thread(take, failed(job, question, progress), None)
             return
@@ -111,4 +109,6 @@ def loaded(job: Job) -> Document:
     except DocumentError:
         raise
     except Exception as error:
-        raise DocumentError(f"{'; '.join(job.given) or job.id}: cannot be read ({type(error).__name__}: {error})") from error
+        raise DocumentError(
+            f"{'; '.join(job.given) or job.id}: cannot be read ({type(error).__name__}: {error})"
+        ) from error

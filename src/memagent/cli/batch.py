@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, err, print_json, warn, write
-from memagent.cli.options import AsJson, Chosen, NoVerify, reads
+from memagent.cli.options import AsJson, Chosen, NoVerify, absolute, reads
 from memagent.errors import ConfigError
 from memagent.models.open import OpenModel
 from memagent.settings import Settings
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _USUAL = 16  # documents at the same time in process
 _MISSING_SHOWN = 3
-Jobs = Annotated[Path, typer.Argument(metavar="JOBS", help="A file with one job a line: a JSON object with document and question.")]
+Jobs = Annotated[
+    Path, typer.Argument(metavar="JOBS", help="A file with one job a line: a JSON object with document and question.")
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="The folder of the results. An unfinished batch is continued.")
 ]
@@ -60,7 +62,9 @@ def batch(
     ray: Ray = None,
     workers: Workers = None,
     no_verify: NoVerify = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and tokens without calling the model.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate calls and tokens without calling the model.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer the questions of many documents, each question to one record. Killed, the same command goes on."""
@@ -173,22 +177,27 @@ def _run_on_ray(
     address: str,
     workers: int | None,
 ) -> None:
+    from memagent import __version__
     from memagent.batch.on_ray import run
-    from memagent.batch.worker import Reading
+    from memagent.batch.worker import Setup
+    from memagent.models.endpoint import from_environment
 
     usage = "check" if chosen.trust_usage is None else "trust" if chosen.trust_usage else "ignore"
-    options = {"timeout": chosen.timeout, "window": chosen.window, "tokenizer": settings[0].tokenizer, "usage": usage}
-    reading = Reading(
+    tokenizer = absolute(chosen.tokenizer) if chosen.tokenizer else None
+    options = {"timeout": chosen.timeout, "window": chosen.window, "tokenizer": tokenizer, "usage": usage}
+    setup = Setup(
         batch=folder.id,
+        version=__version__,
         model=chosen.model,
         options={**options, "base_url": chosen.base_url},
         settings=[one.to_json() for one in settings],
         verified=verified,
+        api_key=from_environment("API_KEY") if chosen.base_url else None,
     )
     served = not opened.engine.lockstep
     if not served:
         opened.engine.close()  # the memory is for the workers
-    run(folder, reading, address=address, served=served, at_once=at_once, workers=workers, watcher=watcher)
+    run(folder, setup, address=address, served=served, at_once=at_once, workers=workers, watcher=watcher)
 
 
 @contextlib.contextmanager
