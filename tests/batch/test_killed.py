@@ -15,7 +15,6 @@ import pytest
 from tests.batch.conftest import SERVED, records, reply, timeless, write_jobs
 from tests.faults import FaultServer
 
-
 # Runs the command and prints how much memory it had at most.
 MEASURED = """
 import sys

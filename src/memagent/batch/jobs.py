@@ -178,7 +178,8 @@ class JobFile:
         )
 
     def _absolute(self, path: str) -> str:
-        return os.path.abspath(self.path.absolute().parent / Path(path).expanduser())
+        whole = self.path.absolute().parent / Path(path).expanduser()
+        return os.path.normpath(whole)
 
     def _add(self, raw: bytes, number: int, place: int, seen: dict[str, int]) -> None:
         line = self._parsed(raw)

@@ -52,7 +52,7 @@ def run(
     """Reads what is left of a batch on the cluster at `address`; "local" starts one that ends with the run.
 
     A model that is `served` is asked by all workers together for `at_once` documents at a time; in process, each worker
-    has a model of its own and reads as many. Raises ModelError if there is no cluster, or no worker that can open the model.
+    has a model of its own and reads as many. Raises ModelError if there is no cluster, or no worker can open the model.
     """
     ray = check_installed()
     with _connected(ray, address):
@@ -222,11 +222,11 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
             f"no Ray cluster can be reached at {address!r}: {_line(error)}. Start one (`ray start --head`, with the same"
             " RAY_AUTH_MODE here and there), or use --ray local"
         ) from error
-    try:
-        with redirect_stdout(sys.stderr):  # Ray prints there what happens to processes
+    with redirect_stdout(sys.stderr):  # Ray prints there what happens to processes, the last of it when it shuts down
+        try:
             yield
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
 
 
 @contextmanager
