@@ -3,8 +3,8 @@
     python -m benchmarks.batch [--jobs 2000] [--tokens 400] [--delay 0.005] [--at-once 1 2 4] [--kills 5]
 
 A stub server in a process of its own answers after `--delay` seconds. Each row is one run of the command over the same
-jobs, documents in files; its floor is the time that the calls alone take, one after the other in each reading. The last run is
-killed `--kills` times at random and continued; its records are compared with those of the run before.
+jobs, documents in files; its floor is the time that the calls alone take, one after the other in each reading. The last run
+is killed `--kills` times at random and continued; its records are compared with those of the run before.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def now() -> str:
 
 
 def check_same(what: str, old: Mapping[str, Any], new: Mapping[str, Any], free: Collection[str] = USUALLY_FREE) -> None:
-    """Raises ConfigError naming every value that differs, except those in `free` and below them. Both are headers of `what`,
-    such as "the run in FOLDER"."""
+    """Raises ConfigError naming every value that differs, but those in `free` and below them. Both are headers of `what`:
+    "the run in FOLDER", for example."""
     before, now = _flat("", old), _flat("", json.loads(json.dumps(new)))
     wrote, writes = old.get("versions", {}).get("memagent"), new.get("versions", {}).get("memagent")
     changes = [f"memagent: {wrote} → {writes}"] if wrote != writes else []

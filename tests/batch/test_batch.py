@@ -57,9 +57,8 @@ def test_questions_of_a_job_share_its_document_and_jobs_may_have_their_own_reade
 
     (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with FaultServer(model) as server:
-        result = memagent(
-            "batch", tmp_path / "jobs.jsonl", *options(server, tmp_path / "out", "--json", "--chunk-tokens", 400)
-        )
+        more = options(server, tmp_path / "out", "--json", "--chunk-tokens", 400)
+        result = memagent("batch", tmp_path / "jobs.jsonl", *more)
     found = timeless(tmp_path / "out")
     assert (result.json["jobs"], result.json["questions"]) == (3, 4)
     assert found["two", "Which code?"]["answer"] == found["two", "What is the code?"]["answer"] == "7"

@@ -104,22 +104,10 @@ def test_the_embedded_model_answers_as_it_does_one_by_one(memagent, tmp_path):
 
 @pytest.mark.parametrize("verify", [True, False])
 def test_auto_chooses_a_reader_for_each_document(memagent, tmp_path, verify):
-    (tmp_path / "jobs.jsonl").write_text(
-        "".join(
-            json.dumps({"id": str(count), "text": " ".join(LINE.format(n) for n in range(count)), "question": "Which sea?"})
-            + "\n"
-            for count in (4, 80)
-        )
-    )
-    result = memagent(
-        "batch",
-        tmp_path / "jobs.jsonl",
-        "-o",
-        tmp_path / "out",
-        "--reader",
-        "auto",
-        "--json",
-        *([] if verify else ["--no-verify"]),
-    )
+    texts = {str(count): " ".join(LINE.format(n) for n in range(count)) for count in (4, 80)}
+    rows = [{"id": id, "text": text, "question": "Which sea?"} for id, text in texts.items()]
+    (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = [] if verify else ["--no-verify"]
+    result = memagent("batch", tmp_path / "jobs.jsonl", "-o", tmp_path / "out", "--reader", "auto", *more)
     assert result.code == 0, result.err
     assert {record["status"] is None for record in timeless(tmp_path / "out").values()} == {not verify}

@@ -103,12 +103,11 @@ class JobReader:
 
 
 def loaded(job: Job) -> Document:
-    """The document of a job. Raises DocumentError, also for an extra that is missing and for what a parser did not expect: other jobs go on."""
+    """The document of a job. Raises DocumentError, also for what a parser did not expect, so that other jobs go on."""
     try:
         return from_text(job.text) if job.text is not None else load(list(job.paths))
     except DocumentError:
         raise
     except Exception as error:
-        raise DocumentError(
-            f"{'; '.join(job.given) or job.id}: cannot be read ({type(error).__name__}: {error})"
-        ) from error
+        name = "; ".join(job.given) or job.id
+        raise DocumentError(f"{name}: cannot be read ({type(error).__name__}: {error})") from error

@@ -125,7 +125,7 @@ class Results:
 
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record as a row of the table: the first quote, and what has no column of its own left out."""
-    quote = next(iter(record["quotes"]), {})
+    quote: Mapping[str, Any] = next(iter(record["quotes"]), {})
     lists = {"document": "paths", "unsupported": "unsupported"}
     values = {**record, **record["usage"], **{name: "; ".join(record[of]) for name, of in lists.items()}}
     values |= {"quote": quote.get("cited_text"), "place": quote.get("place"), "tokens": record["document"].get("tokens")}

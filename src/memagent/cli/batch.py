@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 _USUAL = 16  # documents at the same time in process
 _MISSING_SHOWN = 3
-Jobs = Annotated[
-    Path, typer.Argument(metavar="JOBS", help="A file with one job a line: a JSON object with document and question.")
-]
+Jobs = Annotated[Path, typer.Argument(help="A file with one job a line: a JSON object with document and question.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="The folder of the results. An unfinished batch is continued.")
 ]
@@ -43,6 +41,7 @@ AtOnce = Annotated[
 ]
 Parquet = Annotated[bool, typer.Option("--parquet", help="Write the table as results.parquet too.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try what failed again.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Estimate calls and tokens without calling the model.")]
 Ray = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Read on the Ray cluster at this address; 'local' starts one here.")
 ]
@@ -62,9 +61,7 @@ def batch(
     ray: Ray = None,
     workers: Workers = None,
     no_verify: NoVerify = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate calls and tokens without calling the model.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer the questions of many documents, each question to one record. Killed, the same command goes on."""
