@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ def _ip(*words: str) -> None:
 
 def _on(host: int, home: Path, *words: str) -> subprocess.Popen[str]:
     """A process on one host, with a temporary folder of that host's own."""
-    folder = home / HOSTS[host]
+    folder = home / str(host)
     folder.mkdir(parents=True, exist_ok=True)
     variables = environment() | {"MEMAGENT_HOME": str(home), "TMPDIR": str(folder), "RAY_AUTH_MODE": "disabled"}
     variables["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
@@ -40,11 +41,12 @@ def _on(host: int, home: Path, *words: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Path]:
-    """Two hosts with a cable between them, and a Ray node with room for one worker on each."""
+def nodes() -> Iterator[Path]:
+    """Two hosts with a cable between them, and a Ray node with room for one worker on each; and a folder for the test."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         pytest.skip("network namespaces need `ip` (iproute2) and root")
     begun = []
+    home = Path(tempfile.mkdtemp())  # the names of sockets have to be short
     try:
         for host in HOSTS:
             subprocess.run(["ip", "netns", "del", host], capture_output=True)  # of a session that was killed
@@ -60,9 +62,9 @@ def nodes(tmp_path: Path) -> Iterator[Path]:
             _ip("-n", host, "link", "set", "lo", "up")
         start = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1", "--disable-usage-stats"]
         for host, role in ((0, ["--head", f"--port={PORT}"]), (1, [f"--address={ADDRESSES[0]}:{PORT}"])):
-            begun.append(_on(host, tmp_path, *start, *role, f"--node-ip-address={ADDRESSES[host]}"))
+            begun.append(_on(host, home, *start, *role, f"--node-ip-address={ADDRESSES[host]}"))
             time.sleep(15)
-        yield tmp_path
+        yield home
     finally:
         for process in begun:
             process.terminate()
@@ -70,6 +72,7 @@ def nodes(tmp_path: Path) -> Iterator[Path]:
             process.wait(timeout=60)
         for host in HOSTS:
             subprocess.run(["ip", "netns", "del", host], capture_output=True)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _done(out: Path) -> int:
@@ -86,7 +89,7 @@ def test_a_batch_outlives_a_node_that_is_lost(nodes: Path) -> None:
     driver = _on(0, nodes, sys.executable, "-m", "memagent", *words)
     end = time.monotonic() + 200
     try:
-        journal = f"{HOSTS[1]}/memagent-{os.getuid()}/*.sqlite3"
+        journal = f"1/memagent-{os.getuid()}/*.sqlite3"
         while not (list(nodes.glob(journal)) and _done(out) > 4):
             assert driver.poll() is None, (nodes / "log-0").read_text()[-2000:]
             assert time.monotonic() < end, (nodes / "log-0").read_text()[-2000:]
