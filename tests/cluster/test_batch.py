@@ -31,7 +31,9 @@ def command(jobs: Path, out: Path, url: str, *more: object) -> list[str]:
 def variables(home: Path) -> dict[str, str]:
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-    return environment() | {"MEMAGENT_HOME": str(home), "RAY_AUTH_MODE": "disabled", "PYTHONPATH": paths}
+    # Ray's own folder has a short name, for its sockets.
+    folders = {"MEMAGENT_HOME": str(home), "TMPDIR": str(home / "tmp"), "RAY_TMPDIR": "/tmp"}
+    return environment() | folders | {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": paths}
 
 
 @pytest.fixture(scope="module")

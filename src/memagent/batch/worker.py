@@ -92,5 +92,12 @@ class Worker:
 
 
 def journal_of(batch: str) -> Path:
-    """The journal of a batch on this machine, in a folder for temporary files that is the user's own."""
-    return Path(tempfile.gettempdir()) / f"memagent-{os.getuid()}" / f"{batch}.sqlite3"
+    """The journal of a batch on this machine, in a folder for temporary files that is the user's own.
+
+    Raises MemagentError if that folder is somebody else's.
+    """
+    folder = Path(tempfile.gettempdir()) / f"memagent-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise MemagentError(f"{folder} belongs to another user: set TMPDIR to a folder of your own")
+    return folder / f"{batch}.sqlite3"
