@@ -137,22 +137,28 @@ def extrapolation() -> Figure:
 
 
 def readers() -> Figure:
-    figure, (left, right, learnt) = panels(3, 3.6)
+    figure = Figure(figsize=(9.0, 6.4))
+    (single, chains), (right, learnt) = figure.subplots(2, 2)
     rows = table("every-reader")
     looks = {"memory": (BLUE, "o-"), "gated": (ORANGE, "s-"), "parallel": (GREEN, "^-"), "search": (PINK, "D-")}
-    lengths = sorted({int(row["tokens"]) for row in rows})
-    tasks = {row["task"] for row in rows if int(row["tokens"]) == lengths[-1]}  # those that were read at every length
-    for place, (reader, (colour, style)) in enumerate(looks.items()):
-        points: Points = []
-        for tokens in lengths:
-            here = [row for row in rows if (row["reader"], int(row["tokens"])) == (reader, tokens) and row["task"] in tasks]
-            total = sum(float(row["accuracy"]) * int(row["n"]) for row in here)
-            points.append((tokens / WINDOW * 1.03 ** (place - 1.5), total, sum(int(row["n"]) for row in here)))
-        line(left, points, reader, colour, style)
-    left.set(title=f"Mean of {len(tasks)} tasks", ylabel="accuracy, %", ylim=(85, 101))
-    windows_axis(left, [tokens // WINDOW for tokens in lengths])
-    left.set_xlabel("document, in windows")
-    left.legend(loc="lower left")
+    for axes, tasks, title in (
+        (single, ("niah_single_2", "niah_multikey_2"), "Single facts (mean of two tasks)"),
+        (chains, ("vt",), "Chains of assignments (vt)"),
+    ):
+        lengths = sorted({int(row["tokens"]) for row in rows if row["task"] in tasks and int(row["tokens"]) < LONGEST})
+        for place, (reader, (colour, style)) in enumerate(looks.items()):
+            points: Points = []
+            for tokens in lengths:
+                here = [
+                    row for row in rows if (row["reader"], int(row["tokens"])) == (reader, tokens) and row["task"] in tasks
+                ]
+                total = sum(float(row["accuracy"]) * int(row["n"]) for row in here)
+                points.append((tokens / WINDOW * 1.03 ** (place - 1.5), total, sum(int(row["n"]) for row in here)))
+            line(axes, points, reader, colour, style)
+        axes.set(title=title, ylabel="accuracy, %", ylim=(0, 103))
+        windows_axis(axes, [tokens // WINDOW for tokens in lengths])
+        axes.set_xlabel("document, in windows")
+        axes.legend(loc="lower left")
     timed = table("every-reader-seconds")
     places = list(dict.fromkeys(row["where"] for row in timed))
     for shift, (reader, (colour, _)) in enumerate(looks.items()):

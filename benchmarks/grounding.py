@@ -1,6 +1,7 @@
 """Facts in real documents of every format: are the answers right, the quotes exact, and is what is absent said to be?
 
-    python -m benchmarks.grounding OUT.csv TEXTS [--documents N] [--facts N] [--absent N] [--model FOLDER] [--seed N]
+    python -m benchmarks.grounding OUT.csv TEXTS [--format NAME …] [--documents N] [--facts N] [--absent N]
+        [--model FOLDER] [--seed N]
 
 TEXTS is a JSONL file (or .gz) of objects with a `text`, such as contracts, or with `pages`, such as filings. Each
 document is cut to between 20,000 and 60,000 characters, facts are planted between its sentences, and it is written as
@@ -139,6 +140,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.grounding")
     parser.add_argument("out", type=Path)
     parser.add_argument("texts", type=Path)
+    parser.add_argument("--format", action="append", choices=sorted(WRITERS), help="default: all")
     parser.add_argument("--documents", type=int, default=18, help="of each format")
     parser.add_argument("--facts", type=int, default=10)
     parser.add_argument("--absent", type=int, default=10)
@@ -149,7 +151,7 @@ def main(arguments: Sequence[str]) -> None:
     with TemporaryDirectory() as folder, given.out.open("w", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval=0)
         rows.writeheader()
-        for name, write in WRITERS.items():
+        for name, write in {name: WRITERS[name] for name in given.format or WRITERS}.items():
             counts: Counter[str] = Counter()
             for number, text in enumerate(islice(source, given.documents)):
                 rng, path = random.Random(f"{given.seed}/{name}/{number}"), Path(folder) / f"{number}.{name}"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,14 @@ def test_the_way_to_go_on_is_no_part_of_what_is_written_or_compared(journal, boo
     assert (again.answer, again.memory, again.quotes) == (first.answer, first.memory, first.quotes)
 
 
+def test_a_reading_can_be_copied_pickled_and_made_a_dict(journal, book) -> None:
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    for twin in (copy.deepcopy(reading), pickle.loads(pickle.dumps(reading))):
+        assert twin == reading
+        assert twin.again == {}
+    assert asdict(reading)["answer"] == reading.answer
+
+
 # Watches
 
 
@@ -133,6 +144,14 @@ def test_another_watch_of_that_name_is_refused(tmp_path, journal) -> None:
     ):
         with pytest.raises(memagent.ConfigError, match="there is a watch 'voyage' already"):
             memagent.watch("voyage", paths, questions, **{**options, **other})
+
+
+def test_options_that_a_watch_has_no_use_for_are_refused_and_one_question_is_one(tmp_path, journal) -> None:
+    options = {"model": counting(), "journal": journal, **OPTIONS}
+    with pytest.raises(memagent.ConfigError, match="leave out together"):
+        memagent.watch("voyage", notes(tmp_path, 101), ["how far?"], together=True, **options)
+    watch = memagent.watch("voyage", notes(tmp_path), "how far?", **options)
+    assert [one.question for one in watch.show().questions] == ["how far?"]
 
 
 def test_a_watcher_sees_the_readings_of_a_watch(tmp_path, journal) -> None:

@@ -7,9 +7,9 @@ import hashlib
 
 import pytest
 
-from memagent.core import Budgets, Completion, Sampling, make_reader, plan_reading
+from memagent.core import Budgets, Completion, Sampling, Turn, make_reader, plan_reading
 from memagent.core.readers.chunkwise import ChunkState
-from memagent.driver import aread, arun, read, read_batch, run
+from memagent.driver import aread, arun, ask, read, read_batch, run
 from memagent.errors import ContextTooLongError, ModelUnavailableError
 from memagent.models.scripted import ScriptedModel
 from tests.core.test_reading import PROFILE
@@ -96,6 +96,19 @@ def test_a_bug_is_not_a_failed_reading(lockstep):
     engine.lockstep = lockstep
     with pytest.raises(ZeroDivisionError):
         run(plans(), engine)
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_turns_of_no_reading_have_their_failures_in_their_place_and_a_bug_is_raised(lockstep):
+    def asked(*replies):
+        engine = ScriptedModel(lambda turn: replies[int(turn.id)])
+        engine.lockstep = lockstep
+        return ask([Turn(id=str(number), kind="verify", user="?", max_tokens=5) for number in range(3)], engine)
+
+    first, second, third = asked("a", ModelUnavailableError("gone"), "c")
+    assert (first.text, str(second), third.text) == ("a", "gone", "c")
+    with pytest.raises(ZeroDivisionError):
+        asked("a", ZeroDivisionError(), "c")
 
 
 def test_the_observer_hears_of_each_turn_before_the_next_is_asked():

@@ -90,6 +90,22 @@ def test_a_follow_up_can_be_followed_up_and_resumed(journal, book) -> None:
     assert (resumed.answer, resumed.quotes) == ("Ann", second.quotes)
 
 
+def test_a_memory_that_names_a_url_with_a_key_can_be_asked_and_resumed(journal, book) -> None:
+    def notes(turn):
+        return "The code is at https://ann:secret@example.org/?key=secret"
+
+    def gone(turn):
+        return memagent.ModelUnavailableError("gone")
+
+    first = memagent.read(book, "the code?", model=model(notes), journal=journal, verify=False, **OPTIONS)
+    with pytest.raises(memagent.ModelUnavailableError):
+        memagent.follow_up(first, "who is the captain?", model=model(gone), journal=journal)
+    asked = model(lambda turn: "not in the document")
+    resumed = memagent.resume(journal.list(limit=1)[0].id, model=asked, journal=journal)
+    assert resumed.answer == "not in the document"
+    assert between(asked.engine.turns[0].user, "memory") == "The code is at https://example.org/"
+
+
 def test_a_follow_up_of_what_is_not_there_is_refused_with_the_reason(journal, book) -> None:
     with pytest.raises(memagent.JournalError, match="no reading 'r-nothing'"):
         memagent.follow_up("r-nothing", "q", model=model(), journal=journal)

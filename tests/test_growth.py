@@ -17,7 +17,7 @@ from memagent.models.open import EMBEDDED, OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.models.tokenizers import ByteTokenizer, FileTokenizer
 from memagent.session import Session
-from memagent.settings import Settings
+from memagent.settings import Settings, make_settings
 from tests.cli.conftest import FACT, reader
 from tests.faults import FaultServer
 from tests.helpers import SpreadTokenizer
@@ -168,6 +168,23 @@ def test_more_files_are_read_on_and_without_blocking(journal, tmp_path) -> None:
     whole = memagent.read(paths, "q?", model=model(), **OPTIONS)
     assert (reading.answer, reading.memory, reading.provenance) == (whole.answer, whole.memory, whole.provenance)
     assert [one["name"] for one in reading.document["files"]] == [str(path) for path in paths]
+
+
+def test_a_document_is_read_on_and_asked_again_in_the_encoding_that_was_given(journal, tmp_path) -> None:
+    path, how = tmp_path / "log.txt", "cp437"
+    settings = make_settings(model(), model="scripted", **OPTIONS)
+    path.write_bytes("Das Schiff fährt weiter. Größer ist nur die See.\n".encode(how) * 5)
+    with memagent.load([path]) as guessed, memagent.load([path], encoding=how) as document:
+        assert guessed.digest != document.digest
+        session = Session(document, model(), settings, journal, paths=[str(path)], encoding=how)
+        [reading] = session.run(session.start(["q?"]))
+    for _ in range(2):  # what was extended keeps its encoding
+        with path.open("ab") as file:
+            file.write("Schöner ist nichts.\n".encode(how) * 5)
+        reading = memagent.extend(reading, model=model(), journal=journal)
+    asked = memagent.follow_up(reading, "and?", model=model(), journal=journal)
+    again = memagent.follow_up(asked, "and?", model=model(), journal=journal)
+    assert again.document["digest"] == asked.document["digest"] == reading.document["digest"]
 
 
 def test_a_reading_on_that_was_killed_is_resumed(journal, tmp_path) -> None:

@@ -156,6 +156,19 @@ def test_ended_readings_take_no_turns_and_failed_ones_can_be_claimed(journal: Jo
         journal.claim(id)
 
 
+def test_a_verdict_is_on_an_answer_and_goes_with_it(journal: Journal) -> None:
+    id = journal.start(**START)
+    journal.append(id, turn(0))
+    with pytest.raises(JournalError, match="is running: only an answer can be verified"):
+        journal.verified(id, [{"status": "supported"}])
+    journal.finish(id, "Ada", 1.5)
+    journal.verified(id, [{"status": "supported"}])
+    assert journal.show(id).verdicts == ({"status": "supported"},)
+    journal.extend(id, document=DOCUMENT, plan_digest="e" * 64, planned=2, keep=0, base={})
+    record = journal.show(id)
+    assert (record.status, record.answer, record.seconds, record.verdicts) == ("running", None, None, None)
+
+
 def test_long_readings_stream(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     id = journal.start(**START)
     journal.append_many((id, turn(number)) for number in range(1000))

@@ -120,6 +120,18 @@ def test_an_answered_reading_is_told_again_without_asking(journal):
     )
 
 
+def test_a_verification_that_failed_is_tried_again_on_resume(journal):
+    def script(turn):
+        return memagent.ModelUnavailableError("gone") if turn.kind == "verify" else reader(turn.messages)
+
+    text = memagent.from_text(TEXT)
+    first = memagent.read(text, "the code?", model=scripted(script), journal=journal, **OPTIONS)
+    assert (first.answer, first.quotes[0].alignment, journal.show(first.id).verdicts) == ("4821973", "search", None)
+    again = memagent.resume(first.id, text, model=scripted(), journal=journal)
+    assert (again.answer, again.quotes[0].alignment) == ("4821973", "exact")
+    assert journal.show(first.id).verdicts is not None
+
+
 def test_an_empty_answer_is_asked_again_on_resume(journal):
     settings = _settings()
     mute = Session(memagent.from_text(TEXT), scripted(lambda turn: "" if turn.kind == "answer" else "m"), settings, journal)

@@ -21,6 +21,7 @@ from memagent.files import locked
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.settings import make_settings
+from tests.documents.document_samples import write_pdf
 from tests.faults import FaultServer
 
 OPTIONS = {"question_tokens": 60, "chunk_tokens": 120, "memory_tokens": 80, "answer_tokens": 60}
@@ -129,7 +130,56 @@ def test_edited_and_deleted_files_are_told_and_what_came_from_them_is_marked(not
     rebuilt = watching.run("ship", model(), journal, rebuild=True)
     assert answers(rebuilt) == ["Eve", "not in the document"]
     assert (rebuilt.watch.edited, rebuilt.watch.gone) == ((), ())
+    copies = [path.read_text() for path in (watching.folder_of("ship") / "text").glob("*.txt")]
+    assert not any("Ann" in copy or "Lima" in copy for copy in copies)
     assert [one.doubtful for one in rebuilt.watch.questions] == [(), ()]
+
+
+def test_an_edit_is_told_whatever_its_length(notes, journal) -> None:
+    (notes / "day-02.txt").write_text("All is calm. The end.\n\n")
+    (notes / "day-03.txt").write_text("The port is Lima. ")
+    added(notes)
+    watching.run("ship", model(), journal)
+    for before, after in (("Ann", "Eve"), ("Eve", "Eleanor")):  # as long as it was, and longer
+        path = notes / "day-01.txt"
+        path.write_text(path.read_text().replace(before, after))
+        assert watching.run("ship", model([]), journal).changes.edited == (str(path),)
+    (notes / "day-02.txt").write_text("All is calm. The end.")  # what is between files looks like the lines that are gone
+    edited = watching.run("ship", model([]), journal).changes.edited
+    assert edited == (str(notes / "day-01.txt"), str(notes / "day-02.txt"))
+
+
+def test_white_space_alone_is_nothing_new(notes, journal) -> None:
+    added(notes)
+    watching.run("ship", model(), journal)
+    with (notes / "day-01.txt").open("a") as file:
+        file.write("\n \n")
+    still = watching.run("ship", model([]), journal)
+    assert (still.changes.grown, still.changes.edited, still.readings) == ((), (), ())
+    with (notes / "day-01.txt").open("a") as file:
+        file.write("The port is Lima. ")
+    assert answers(watching.run("ship", model(), journal)) == ["Ann", "Lima"]
+
+
+def test_a_line_that_another_file_holds_as_well_is_not_doubted(tmp_path, journal) -> None:
+    notes = tmp_path / "log"
+    notes.mkdir()
+    for name, said in (("a", "The captain is Ann. "), ("b", "The captain is Ann. "), ("c", "The port is far. ")):
+        (notes / f"{name}.txt").write_text(said)
+    added(notes)
+    watching.run("ship", model(), journal)
+    doubted = []
+    for name in ("c", "b", "a"):
+        (notes / f"{name}.txt").write_text("Nothing. ")
+        doubted.append(watching.run("ship", model([]), journal).watch.questions[0].doubtful)
+    assert doubted == [(), (), ("The captain is Ann",)]
+
+
+def test_a_quote_from_a_pdf_names_its_page(notes, journal) -> None:
+    write_pdf(notes / "day-02.pdf", ["All is calm.", "The port is Lima."])
+    added(notes)
+    [quote] = watching.run("ship", model(), journal).watch.questions[1].verdict.quotes
+    assert (quote.file, quote.page) == (str(notes / "day-02.pdf"), 2)
 
 
 def test_a_run_whose_server_fails_keeps_the_answers_and_goes_on_in_the_next(notes, journal) -> None:
@@ -203,6 +253,9 @@ def test_a_deleted_reading_is_read_afresh(notes, journal) -> None:
     added(notes)
     first = watching.run("ship", model(), journal)
     journal.delete(first.watch.questions[0].reading)
+    again = watching.run("ship", model(), journal)  # although nothing is new
+    assert (answers(again), len(again.readings)) == (answers(first), 2)
+    journal.delete(again.watch.questions[0].reading)
     (notes / "day-02.txt").write_text("The port is Lima. ")
     assert answers(watching.run("ship", model(), journal)) == ["Ann", "Lima"]
 
@@ -273,6 +326,21 @@ def test_the_commands(notes, tmp_path) -> None:
         refused = command("watch", "show", "ship")
         assert (refused.exit_code, "there is no watch 'ship'" in refused.stderr) == (2, True)
     assert not watching.folder_of("ship").exists()
+
+
+def test_a_watch_that_cannot_be_run_does_not_hold_up_the_others(notes, tmp_path) -> None:
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    (lost / "a.txt").write_text("Nothing. ")
+    with FaultServer(lambda messages: reply(messages[-1]["content"])) as server:
+        for name, folder in (("lost", lost), ("ship", notes)):
+            assert command("watch", "add", name, folder, "-q", CAPTAIN, *served(server)).exit_code == 0
+        (lost / "a.txt").unlink()
+        lost.rmdir()
+        ran = command("watch", "run")
+        assert "memagent: lost: " in ran.stderr
+        assert "ship: 1 new, 1 of 1 answers changed" in ran.stdout
+        assert ran.exit_code == command("watch", "run", "lost").exit_code == 3
 
 
 def test_a_run_that_was_killed_goes_on(notes, home) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
@@ -68,14 +68,26 @@ class FollowUpOptions(ResumeOptions, total=False):
     schema: SchemaSource | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Result):
     """The result of one document × one question, with the ways to go on from it.
 
-    `again` is how it was read: the journal, and the opened model if one was handed in.
+    It knows how it was read: the journal, and the opened model if one was handed in. A copy or a pickle does not.
     """
 
-    again: ResumeOptions = field(default_factory=ResumeOptions, compare=False, repr=False)
+    __slots__ = ("_again",)
+
+    @classmethod
+    def of(cls, result: Result, again: ResumeOptions) -> Reading:
+        """A result with the options by which it can be gone on from."""
+        made = cls(**{item.name: getattr(result, item.name) for item in fields(Result)})
+        object.__setattr__(made, "_again", again)
+        return made
+
+    @property
+    def again(self) -> ResumeOptions:
+        """Options of `resume` with which this was read."""
+        found: ResumeOptions = getattr(self, "_again", ResumeOptions())
+        return found
 
     def ask(self, question: str, document: Source | None = None, **options: Unpack[FollowUpOptions]) -> Reading:
         """Answers another question from the memory of this reading; see `follow_up`."""
@@ -343,14 +355,14 @@ async def _without_blocking(make: Callable[[], AbstractContextManager[T]]) -> As
 
 def _made(results: Sequence[Result], options: ReadOptions | ResumeOptions) -> list[Reading]:
     """The results with the ways to go on from them."""
-    model, own = options.get("model"), [item.name for item in fields(Result)]
+    model = options.get("model")
     again = ResumeOptions(
         journal=options.get("journal"),
         model=model if isinstance(model, OpenModel) else None,
         base_url=options.get("base_url"),
         verify=options.get("verify", True),
     )
-    return [Reading(**{name: getattr(one, name) for name in own}, again=again) for one in results]
+    return [Reading.of(one, again) for one in results]
 
 
 def _single(results: Sequence[Reading]) -> Reading:

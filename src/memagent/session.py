@@ -329,7 +329,7 @@ class Session:
 
 def _no_answer(state: State) -> str:
     if state.mistake:
-        return f"the answer does not follow its schema, nor did it when it was asked for again. {state.mistake}"
+        return f"the answer does not follow its schema: {state.mistake}"
     return "the model gave an empty answer"
 
 

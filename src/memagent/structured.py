@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime, time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 import jsonschema
-from jsonschema.exceptions import SchemaError, best_match
+from jsonschema import FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY as SPECIFICATIONS
@@ -26,57 +28,89 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from memagent.errors import ConfigError
-from memagent.journal.redaction import strip_urls
 
 SchemaSource: TypeAlias = type[BaseModel] | Mapping[str, Any] | str | Path
 
-# A schema without any of these accepts everything: it is likely to be an example of an answer.
-_CONSTRAINTS = frozenset({"type", "properties", "items", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "required"})
-_MOST_SAID = 300  # characters of a mistake
-_MOST_TRIED = 20  # places of a reply where JSON may begin
-_PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
+# What says nothing about a value. A schema of nothing else is likely to be an example of an answer.
+_SILENT = frozenset("$schema $id $comment $defs definitions $vocabulary title description examples default".split())
+_KNOWN = frozenset(jsonschema.Draft202012Validator.VALIDATORS) | {"$ref", "definitions", "then", "else"}
+_DATA = frozenset({"const", "enum", "examples", "default"})  # what stands in these is no schema
+_MOST_SAID = 200  # characters of a mistake
+_MOST_TRIED = 50  # places of a reply where JSON may begin
 _OPENING = re.compile(r"[{\[]")
+_FENCE = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
+_CREDENTIALS = re.compile(r"://[^/\s:@\[\]^$]+:[^/\s@]+@")
+_PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
 
 
 def schema_text(given: SchemaSource) -> str:
-    """A schema as one line of JSON: from a file, a mapping, or a pydantic model. Raises ConfigError if it is no schema."""
-    if isinstance(given, str | Path):
-        what, schema = f"the schema {given}", _parsed(Path(given))
-    elif isinstance(given, type) and issubclass(given, BaseModel):
-        what, schema = f"the schema of {given.__name__}", given.model_json_schema()
-    else:
-        what, schema = "the schema", given
+    """A schema as one line of JSON: from a file, a mapping, or a pydantic model. Raises ConfigError if it is no schema.
+
+    Slashes of URLs are escaped, so that what keeps credentials out of journals has nothing to change in it.
+    """
+    what, schema = _given(given)
     try:
-        text = json.dumps(_without_secrets(schema), ensure_ascii=False)
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is not JSON: {error}") from error
+    if _CREDENTIALS.search(text):
+        raise ConfigError(f"{what} has a URL with a password in it: leave it out, readings are kept in a journal")
     _check(json.loads(text), what)
-    return text
+    return text.replace("://", r":\/\/")
+
+
+def _given(given: SchemaSource) -> tuple[str, Any]:
+    """What a schema is called in messages, and the schema."""
+    if isinstance(given, str | Path):
+        return f"the schema {given}", _parsed(Path(given))
+    if not isinstance(given, type):
+        return "the schema", given
+    what = f"the schema of {given.__name__}"
+    try:
+        return what, given.model_json_schema()
+    except Exception as error:  # pydantic has several, and a class that is no model has no such method
+        raise ConfigError(f"{what} cannot be made: {_short(str(error))}") from error
 
 
 class JsonForm:
     """The form of an answer that has to follow a schema, as `schema_text` gives it."""
 
     def __init__(self, schema: str) -> None:
-        self.schema = schema
+        self.schema = schema.replace(r":\/\/", "://")
         self.name = f"json-schema {hashlib.sha256(schema.encode()).hexdigest()[:16]}"
-        self._validator = _validator(json.loads(schema))
+        self._own = json.loads(schema)
+        self._validator = _validator(self._own)
 
     def read(self, reply: str) -> str:
-        """The JSON of a reply on one line. Words and a Markdown fence around it are left out.
+        """The JSON of a reply on one line: the last value in it that follows the schema. Words and a Markdown fence around
+        it are left out.
 
-        Raises ValueError that says where it does not follow the schema.
+        Raises ValueError that says where the longest value of the reply does not follow it.
         """
-        mistakes: list[str] = []
+        answers, mistake, longest = list[Any](), "It is not complete JSON", -1
         try:
-            for value in _values(reply):
-                if (error := best_match(self._validator.iter_errors(value))) is None:
-                    return _line(value)
-                mistakes.append(f"{error.json_path}: {error.message}")
+            for value, length in _values(reply):
+                wrong = self._mistake(value)
+                if not wrong and value != self._own:
+                    answers = [value]
+                elif wrong and length > longest:
+                    mistake, longest = wrong, length
+            if not answers:
+                raise ValueError(mistake)
+            return _line(answers[0])
         except RecursionError:
             raise ValueError("The JSON is nested too deeply") from None
-        raise ValueError(_short(mistakes[0] if mistakes else "It is not complete JSON"))
+
+    def _mistake(self, value: Any) -> str:
+        """What is wrong with a value; "" if it follows the schema."""
+        try:
+            error = best_match(self._validator.iter_errors(value))
+        except RecursionError:
+            raise
+        except Exception as failed:  # a number that no float holds, a pattern of an older draft
+            return f"It cannot be checked ({type(failed).__name__})"
+        return "" if error is None else _said(error)
 
 
 @lru_cache(maxsize=16)
@@ -85,28 +119,38 @@ def json_form(schema: str) -> JsonForm:
     return JsonForm(schema)
 
 
-def _values(reply: str) -> Iterator[Any]:
-    """The JSON values in a reply: all of it, or the objects and arrays between other words, up to one that is broken or cut
-    off, whose parts are no answer."""
+def _said(error: ValidationError | SchemaError) -> str:
+    """Where and what, with a value that is shown in short."""
+    value = json.dumps(error.instance, ensure_ascii=False, default=str)
+    shown = value if len(value) <= 60 else f"{value[:59]}…"
+    return _short(f"{error.json_path}: {error.message.replace(repr(error.instance), shown)}")
+
+
+def _values(reply: str) -> Iterator[tuple[Any, int]]:
+    """The JSON values in a reply, with their lengths: all of it, or of a fence, or the objects and arrays between other
+    words, up to one that is broken or cut off, whose parts are no answer."""
     decoder, text = json.JSONDecoder(parse_constant=_no_constant), reply.strip()
-    with suppress(ValueError):
-        yield decoder.decode(text)
-        return
+    fence = _FENCE.search(text)
+    for whole in (text, fence[1].strip() if fence else ""):
+        with suppress(ValueError):
+            yield decoder.decode(whole), len(whole)
+            return
     place = 0
     for _ in range(_MOST_TRIED):
         found = _OPENING.search(text, place)
         if found is None:
             return
         try:
-            value, place = decoder.raw_decode(text, found.start())
+            value, end = decoder.raw_decode(text, found.start())
         except json.JSONDecodeError as error:
             place = found.end()
-            if text[place : error.pos].strip():
+            if '"' in text[place : error.pos + 1]:  # JSON that is broken, not words in brackets
                 return
         except ValueError:
             return
         else:
-            yield value
+            yield value, end - found.start()
+            place = end
 
 
 def _line(value: Any) -> str:
@@ -135,61 +179,79 @@ def _parsed(path: Path) -> Any:
 
 
 def _check(schema: Any, what: str) -> None:
-    """Raises ConfigError if this is no schema, constrains nothing, or refers to what it does not have."""
+    """Raises ConfigError if this is no schema, says nothing, or refers to what it does not have."""
     if not isinstance(schema, dict):
         kind = "a list" if isinstance(schema, list) else repr(schema)
         raise ConfigError(f"{what} is {kind}: a schema is an object such as {{'type': 'object', …}}")
+    if not (set(schema) & _KNOWN) - _SILENT:
+        raise ConfigError(f"{what} accepts any answer: it has no keyword such as type, properties, items or enum")
     try:
         validator_for(schema, default=jsonschema.Draft202012Validator).check_schema(schema)
-        if not _CONSTRAINTS & set(schema):
-            raise ConfigError(f"{what} accepts any answer: it has none of {', '.join(sorted(_CONSTRAINTS))}")
         _check_references(schema, what)
         for probe in _PROBES:
             _validator(schema).is_valid(probe)
     except SchemaError as error:
-        raise ConfigError(f"{what} is no JSON Schema: {_short(f'{error.json_path}: {error.message}')}") from error
+        raise ConfigError(f"{what} is no JSON Schema: {_said(error)}") from error
     except RecursionError:
         raise ConfigError(f"{what} is nested too deeply, or refers to itself without end") from None
+    except ConfigError:
+        raise
+    except Exception as error:  # a $schema that is no text, a pattern that no engine compiles
+        raise ConfigError(f"{what} cannot be used: {type(error).__name__}: {_short(str(error))}") from error
 
 
 def _check_references(schema: dict[str, Any], what: str) -> None:
+    """Raises ConfigError for references that lead nowhere or in a circle. Those of bundled schemas, which have an $id of
+    their own, are left to validation."""
     whole: Resource[Any] = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = SPECIFICATIONS.resolver_with_root(whole)
     for reference in _references(schema):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            raise ConfigError(
-                f"{what} refers to {reference!r}, which it does not have, and nothing is fetched: put it under $defs"
-            ) from None
+        seen, place = set[str](), reference
+        while place not in seen:
+            seen.add(place)
+            try:
+                target = resolver.lookup(place).contents
+            except Unresolvable:
+                raise ConfigError(
+                    f"{what} refers to {place!r}, which it does not have, and nothing is fetched: put it under $defs"
+                ) from None
+            if not isinstance(target, dict) or not isinstance(target.get("$ref"), str):
+                break
+            place = target["$ref"]
+        else:
+            raise ConfigError(f"{what} refers to itself without end, at {reference!r}")
 
 
-def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if isinstance(reference := value.get("$ref"), str):
-            yield reference
-        for item in value.values():
-            yield from _references(item)
+def _references(value: Any, root: bool = True) -> Iterator[str]:
+    if isinstance(value, Mapping) and (root or "$id" not in value):
+        for name in ("$ref", "$dynamicRef"):
+            if isinstance(reference := value.get(name), str):
+                yield reference
+        for name, item in value.items():
+            if name not in _DATA:
+                yield from _references(item, False)
     elif isinstance(value, list):
         for item in value:
-            yield from _references(item)
+            yield from _references(item, False)
 
 
 def _validator(schema: Any) -> Validator:
-    """A validator that checks formats and fetches nothing."""
+    """A validator that fetches nothing and checks the formats that `_FORMATS` knows."""
     kind = validator_for(schema, default=jsonschema.Draft202012Validator)
-    return kind(schema, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
+    return kind(schema, registry=Registry(), format_checker=_FORMATS)
 
 
-def _without_secrets(value: Any) -> Any:
-    """The same value without credentials in URLs, so that it can be written to a journal."""
-    if isinstance(value, str):
-        return strip_urls(value)
-    if isinstance(value, Mapping):
-        return {name: _without_secrets(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_secrets(item) for item in value]
-    return value
+_FORMATS = FormatChecker(("date", "email", "ipv4", "ipv6", "regex", "uuid"))
+
+
+@_FORMATS.checks("date-time", ValueError)
+def _date_time(value: object) -> bool:
+    return not isinstance(value, str) or bool(datetime.fromisoformat(value) and "T" in value.upper())
+
+
+@_FORMATS.checks("time", ValueError)
+def _time(value: object) -> bool:
+    return not isinstance(value, str) or time.fromisoformat(value) is not None
 
 
 def _short(text: str) -> str:

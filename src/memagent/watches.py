@@ -11,6 +11,7 @@ from typing import Unpack
 
 from memagent import watching
 from memagent.api import ReadOptions, opened_engine, opened_journal, settings_of
+from memagent.errors import ConfigError
 from memagent.settings import Settings
 
 
@@ -54,7 +55,7 @@ class StandingQuestions:
 def watch(
     name: str,
     paths: str | Path | Sequence[str | Path] = (),
-    questions: Sequence[str] = (),
+    questions: str | Sequence[str] = (),
     *,
     encoding: str | None = None,
     **options: Unpack[ReadOptions],
@@ -64,22 +65,24 @@ def watch(
     For `options` see `ReadOptions` and `ReadingOptions`; those of a reading are part of the watch. Raises ConfigError if
     there is another watch of that name, or none and no paths.
     """
-    found = StandingQuestions(name=name, options=options)
+    if options.get("together"):
+        raise ConfigError("a watch has a reading for each question: leave out together")
+    asked, found = [questions] if isinstance(questions, str) else questions, StandingQuestions(name=name, options=options)
     located = [paths] if isinstance(paths, str | Path) else list(paths)
     if not located:
         found.show()
         return found
     with opened_engine(options.get("model", "embedded"), options.get("base_url")) as opened:
         settings = settings_of(opened, options)
-    if name not in watching.names() or not watching.same(found.show(), located, questions, settings, encoding):
-        watching.add(name, [str(path) for path in located], questions, settings, encoding)
+    if name not in watching.names() or not watching.same(found.show(), located, asked, settings, encoding):
+        watching.add(name, [str(path) for path in located], asked, settings, encoding)
     return found
 
 
 async def awatch(
     name: str,
     paths: str | Path | Sequence[str | Path] = (),
-    questions: Sequence[str] = (),
+    questions: str | Sequence[str] = (),
     *,
     encoding: str | None = None,
     **options: Unpack[ReadOptions],

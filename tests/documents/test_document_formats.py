@@ -91,11 +91,28 @@ def test_pdf_pages(tmp_path: Path) -> None:
 
 def test_a_word_that_goes_on_in_the_next_line_of_a_pdf_is_joined(tmp_path: Path) -> None:
     line = ") Tj 0 -14 Td ("
-    path = write_pdf(
-        tmp_path / "a.pdf", [f"the code for amber-{line}falcon, 1990-{line}1995, an-{line}{line}other -{line}list"]
-    )
-    with load([path]) as document:
-        assert document.read(0, len(document)) == "the code for amber-falcon, 1990-\n1995, an-other -\nlist\n"
+    text = f"the code for amber-{line}falcon, 1990-{line}1995, an-{line}other -{line}list, pre-{line}and post-war"
+    with load([write_pdf(tmp_path / "a.pdf", [text])]) as document:
+        read = document.read(0, len(document))
+    assert read == "the code for amber-falcon, 1990-\n1995, an-other -\nlist, pre-\nand post-war\n"
+
+
+def test_the_lines_of_a_paragraph_of_a_pdf_are_joined(tmp_path: Path) -> None:
+    lines = [
+        "This agreement is made between Alder and Birch on",
+        "the first of March. The fee was changed to EUR",
+        "12,500.00 a month, as everybody in the town knew.",
+        "the next line follows a full stop and stays here.",
+        "Fee   2023   2024   and it is as long as the rest",
+        "total   12   13",
+        "Alder pays, and this line is full but ends here by",
+        "Birch, with a capital letter",
+        "short",
+        "lines",
+    ]
+    with load([write_pdf(tmp_path / "a.pdf", [") Tj 0 -14 Td (".join(lines)])]) as document:
+        read = document.read(0, len(document)).splitlines()
+    assert read == [" ".join(lines[:3]), *lines[3:]]
 
 
 def test_pdf_by_signature_in_gzip_and_within_a_document(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -94,6 +95,11 @@ def test_the_verdict_follows_from_what_was_found_again(answer: str, reply: str, 
     assert bool(made.verdict.unsupported) == (status != "supported")
 
 
+def test_a_passage_counts_only_in_the_place_that_was_shown() -> None:
+    made, _ = verified("EUR 12,500.00", copies("a monthly fee of EUR 12,500.00", there="3. Notice"))
+    assert (made.verdict.status, made.verdict.quotes) == ("unsupported", ())
+
+
 @pytest.mark.parametrize(
     ("profile", "answer"),
     [
@@ -129,6 +135,16 @@ def test_a_check_that_fails_leaves_the_answer_and_says_so() -> None:
 
     made, _ = verified("EUR 12,500.00", half)
     assert (made.verdict.status, made.verdict.error, made.usage.calls) == ("supported", "gone", 1)
+
+
+def test_if_tokens_cannot_be_counted_any_more_the_words_are_searched_for() -> None:
+    class Gone(ByteTokenizer):
+        def count(self, text: str) -> int:
+            raise memagent.ModelUnavailableError("gone")
+
+    one = Answered(plan=replace(plan(), tokenizer=Gone()), question=QUESTION, answer="EUR 12,500.00", origins=LINES)
+    [made] = verify([one], ScriptedModel([]), DOCUMENT)
+    assert (made.verdict.status, made.verdict.quotes[0].alignment, made.verdict.error) == ("supported", "search", "gone")
 
 
 def test_checks_are_few_whatever_the_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
@@ -24,7 +25,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return open_source(AutoTokenizer.from_pretrained(EMBEDDED), [book], load_profile("compact"), "train")
 
 
-def replies(source: Source, **changes: float) -> list[tuple[str, str]]:
+def replies(source: Source, **changes: Any) -> list[tuple[str, str]]:
     """The prompts and replies of a batch of updates."""
     recipe = TaskRecipe(task="niah_single_2", tokens=(700, 800), chunk=(100, 120), **{"answer": 0.0, **changes})
     batch = mixture_batch(source, generator(1, "test", 0), recipe, 12_000)
@@ -55,6 +56,15 @@ def test_false_values_is_the_share_of_readings_that_begin_with_a_false_value(sou
     corrected = [prompt for prompt, reply in replies(source, false_values=1.0, quiet=0.0)]
     assert corrected
     assert not any("Memory: nothing yet" in prompt or "not yet" in prompt for prompt in corrected)
+
+
+def test_empty_notes_are_lines_without_a_value_in_the_notes_that_a_merge_is_shown(source: Source) -> None:
+    def empty(count: int) -> list[int]:
+        rows = replies(source, reader="parallel", empty_notes=(count, count), quiet=0.0)
+        return [prompt.rpartition("Notes:")[2].count("not yet") for prompt, _ in rows if "New memory:" in prompt]
+
+    assert max(empty(0), default=0) == 0
+    assert max(empty(24)) >= 24
 
 
 def test_a_batch_holds_updates_or_answers(source: Source) -> None:

@@ -16,8 +16,8 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Fact
 from memagent.tasks.task import Materials
 from memagent.tasks.words import shipped_words
-from memagent.training.ideal import Variables
-from memagent.training.reader_turns import TURNS, Mistakes, assigned, parallel_turns
+from memagent.training.ideal import Slots, Variables
+from memagent.training.reader_turns import TURNS, Found, Mistakes, assigned, parallel_turns
 from memagent.training.readings import draw_sample
 from tests.helpers import WordTokenizer
 
@@ -127,6 +127,24 @@ def test_a_note_among_mistakes_keeps_its_values_and_the_order_of_the_document():
     for seed in range(8):
         first, *_ = merges(parallel_turns(PROFILE, WordTokenizer(), drawn, 100, Mistakes(random.Random(seed), (0, 40))))
         assert re.findall(r"\d{5,}", first.prompt.split("\nNotes: ")[1]) == values
+
+
+@pytest.mark.parametrize(("task", "options"), TASKS, ids=[task for task, _ in TASKS])
+def test_notes_that_all_say_nothing_are_merged_once_before_there_is_a_memory(task, options):
+    for seed in range(4):
+        mistakes = Mistakes(random.Random(seed), (24, 24))
+        turns = merges(parallel_turns(PROFILE, WordTokenizer(), sample(task, options, seed), 100, mistakes))
+        silent = [turn for turn in turns if "not yet" in "".join(text for text, _ in turn.reply)]
+        assert len(silent) == 1
+        assert "\nMemory: nothing yet\n" in silent[0].prompt
+
+
+def test_in_half_of_the_rounds_a_right_note_has_lines_without_a_value():
+    notes, right = Slots((("a", ()), ("b", ()), ("c", ()))), Found([("b", ("7",))])
+    made = [Mistakes(random.Random(seed), (3, 3))(notes, [right]) for seed in range(40)]
+    told = [note.text for written in made for note in written if "7" in note.text]
+    assert set(told) == {"- b: 7", "- a: not yet\n- b: 7", "- a: not yet\n- b: 7\n- c: not yet"}
+    assert 12 <= told.count("- b: 7") <= 28
 
 
 def test_no_mistakes_are_added_where_their_number_is_zero():

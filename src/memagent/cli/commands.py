@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memagent import __version__
-from memagent.cli import again, ask, batch, eval, profiles, readers, readings, report, tasks, train, watch
+from memagent.cli import again, ask, batch, eval, profiles, readers, readings, report, serve, tasks, train, watch
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app.command("batch")(batch.batch)
 app.command("tasks")(tasks.tasks)
 app.command("synth")(tasks.synth)
 app.command("validate")(tasks.validate)
+app.command("serve")(serve.serve)
+app.command("serve-key")(serve.serve_key)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
 app.add_typer(train.app, name="train")

@@ -213,8 +213,10 @@ def judge_answer(
     retried: bool,
     form: AnswerForm | None = None,
     not_found: str = "",
+    cut: str = "",
 ) -> Judgement:
-    """Judges the reply to the last turn. `not_found` is the fixed reply that needs no form."""
+    """Judges the reply to the last turn. `not_found` is the fixed reply that needs no form. `cut` says that the reply was
+    cut off, and where; then that is the mistake."""
     if answer_format == "boxed":
         content = boxed(reply)
         reply = reply if content is None else content
@@ -226,7 +228,8 @@ def judge_answer(
     try:
         return Judgement(outcome="answered", text=form.read(reply))
     except ValueError as error:
-        return Judgement(outcome="retry_invalid" if again else "invalid", text=None if again else "", mistake=str(error))
+        outcome: Outcome = "retry_invalid" if again else "invalid"
+        return Judgement(outcome=outcome, text=None if again else "", mistake=cut or str(error))
 
 
 def says(reply: str, form: str) -> bool:

@@ -37,6 +37,8 @@ from memagent.core.prompts import Profile, Template
 from memagent.core.types import Completion, Ranker, Sampling, Span, Text, Tokenizer, Turn
 from memagent.errors import ConfigError
 
+# Templates that came later: plans without them have the digest that they had before.
+_NEWER = frozenset({"structured", "invalid"})
 MISTAKE_TOKENS = 64  # of what was wrong with an answer, as a prompt shows it
 
 
@@ -232,8 +234,9 @@ class Plan:
             retried=retried,
         )
 
-    def judge_answer(self, reply: str, *, retried: bool) -> Judgement:
+    def judge_answer(self, reply: str, completion: Completion, *, retried: bool) -> Judgement:
         """What the reply to the last turn comes to; see `outcomes.judge_answer`."""
+        limit = f"It was cut off at the {self.budgets.answer} tokens that an answer may have"
         judged = judge_answer(
             reply,
             answer_format=self.profile.answer_format,
@@ -241,6 +244,7 @@ class Plan:
             retried=retried,
             form=self.form,
             not_found=self.profile.not_found,
+            cut=limit if completion.finish == "length" else "",
         )
         return replace(judged, mistake=fit(judged.mistake, MISTAKE_TOKENS, self.tokenizer, whole_lines=False))
 
@@ -253,7 +257,7 @@ class Plan:
             self.chunks.digest(),
             len(self.text),
             None if self.excerpt is None else [(span.start, span.end) for span in self.excerpt],
-            asdict(self.profile),
+            {name: text for name, text in asdict(self.profile).items() if text or name not in _NEWER},
             asdict(self.budgets),
             asdict(self.sampling),
             self.rules,
@@ -313,13 +317,12 @@ def _check_question(plan: Plan) -> None:
         plan.profile.needs("structured", "an answer that has a form")
     if (length := plan.tokenizer.count(plan.asked)) <= plan.budgets.question:
         return
-    what, way = "the question has", "ask a shorter question"
+    what, way = "the question has", "ask a shorter question or raise"
     if plan.form is not None:
         own, schema = plan.tokenizer.count(plan.question), plan.tokenizer.count(plan.form.schema)
-        what, way = f"the question ({own} tokens) with its schema ({schema}) and wording has", "use a smaller schema"
-    raise ConfigError(
-        f"{what} {length} tokens, the question budget is {plan.budgets.question}: {way} or raise the question budget"
-    )
+        what = f"the question ({own} tokens) with its schema ({schema}) and wording has"
+        way = "use a smaller schema, or begin the reading with more for"
+    raise ConfigError(f"{what} {length} tokens, the question budget is {plan.budgets.question}: {way} the question budget")
 
 
 def start(plan: Plan) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from memagent.documents.source import Source, optional
@@ -12,8 +13,15 @@ _FEATURE = "reading PDF files"
 _UNLOCK = "Remove the password first, for example with: qpdf --password=... --decrypt in.pdf out.pdf"
 _REPRINT = "Open it in a PDF viewer and print it to a new PDF file"
 
-# A word that goes on in the next line. Its hyphen stays: nobody can tell whether it was there before the line end.
-_LINE_END = re.compile(r"(?<=[^\W\d_][-\u2010])[ \t]*\r?\n(?=[^\W\d_])")
+# A word that goes on in the next line. Its hyphen stays: nobody can tell whether it was there before the line end. In
+# "pre- and post-war", it does not go on.
+_LINE_END = re.compile(r"(?<=[^\W\d_][-\u2010])[ \t]*\r?\n(?=[^\W\d_])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e)\b)")
+
+# A line goes on in the next one if it is about as long as the longest of its page, ends no sentence, and the next begins
+# with a small letter or a digit. Lines of a table are short, or have columns, which two spaces set apart.
+_FULL = 0.6
+_GOES_ON = re.compile(r"(?<![-.:;!?\s])[ \t]*\r?\n(?=[a-z\d])")
+_COLUMNS = re.compile(r"\S\s{2,}\S|\t")
 
 _END_WITHIN = 2048
 """Bytes at the end of a file among which the end marker must be; readers forgive some bytes after it."""
@@ -52,7 +60,22 @@ def _page(source: Source, reader: Any, number: int) -> str:
     except Exception as error:  # see above
         raise source.error(f"page {number + 1} of this PDF is damaged ({error})", _REPRINT) from error
     # A broken font table gives halves of surrogate pairs: join what belongs together, mark what does not.
-    text = _LINE_END.sub("", text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if not text.strip():
         return ""
+    text = _flowing(_LINE_END.sub("", text))
     return text if text.endswith("\n") else text + "\n"
+
+
+def _flowing(text: str) -> str:
+    """The text of a page with the lines of a paragraph joined."""
+    lines = text.split("\n")
+    full = _FULL * max(map(len, lines))
+    joined = [lines[0]]
+    for before, line in pairwise(lines):
+        flows = len(before) >= full and _GOES_ON.search(f"{before}\n{line}") is not None
+        if flows and not _COLUMNS.search(before) and not _COLUMNS.search(line):
+            joined[-1] = f"{joined[-1].rstrip()} {line}"
+        else:
+            joined.append(line)
+    return "\n".join(joined)

@@ -83,7 +83,7 @@ class Snapshot:
                 len(file.span) < read or document.digest_of(file.span.start, file.span.start + read) != last.digest
             ):
                 edited.append(file.name)
-            elif len(file.span) > read and document.read(file.span.start + read, file.span.end).strip():
+            elif document.read(file.span.start + read, file.span.end).strip():
                 start = _line_start(document, file.span.start, file.span.start + read)
                 added.append((_part(document, file, start), document.read(start, file.span.end)))
                 (grown if last else new).append(file.name)

@@ -10,19 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import Any, TypeAlias
 
-from memagent.grounding.claims import held
-from memagent.grounding.normal import NUMBER, whole
+from memagent.core.outcomes import says
+from memagent.grounding.claims import held, units
+from memagent.grounding.normal import normal, whole
 
 Value: TypeAlias = str | int | float | bool
 
+_SHORT = 5  # words of a text that has to stand in a passage as it is; of a longer one, half of the words do
 _MONTHS = "january february march april may june july august september october november december".split()
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = re.compile(rf"\s*({'|'.join(_SCALES)})\b", re.IGNORECASE)
 _PERCENT = re.compile(r"\s*(?:%|per\s?cent\b)", re.IGNORECASE)
+_GAP = "\u0020\u00a0\u2009\u202f'’"  # may stand between groups of three digits
+_NUMBER = re.compile(rf"(?<![\d.,])(?:\d{{1,3}}(?:[{_GAP}]\d{{3}})+|\d+)(?:[.,]\d+)*(?!\d)")
+_GROUPS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
-_THOUSANDS = re.compile(r"\d{1,3}(?:[.,]\d{3})+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +48,38 @@ class Field:
         return f"{self.pointer}: {self.text}" if self.pointer else self.text
 
 
-def fields(answer: Any) -> list[Field]:
-    """The values of an answer, in order; null and "" say nothing and are left out."""
-    return list(_fields(answer, ""))
+@dataclass(frozen=True)
+class Passage:
+    """A text in which values are looked for; what is worked out for one value serves the others."""
+
+    text: str
+
+    @cached_property
+    def lower(self) -> str:
+        return self.text.lower()
+
+    @cached_property
+    def level(self) -> str:
+        return normal(self.text).text
+
+    @cached_property
+    def numbers(self) -> dict[Decimal, list[tuple[int, int]]]:
+        """The numbers that the text may mean, and where they stand."""
+        found: dict[Decimal, list[tuple[int, int]]] = {}
+        for match in _NUMBER.finditer(self.text):
+            for number in _meant(match[0], self.text[match.end() : match.end() + 20]):
+                found.setdefault(number, []).append(match.span())
+        return found
+
+
+def fields(answer: Any, not_found: str = "") -> list[Field]:
+    """The values of an answer, in order. Left out is what says nothing: null, texts without a letter or digit, and the
+    fixed reply "not found"."""
+    return [one for one in _fields(answer, "") if not isinstance(one.value, str) or _tells(one.value, not_found)]
+
+
+def _tells(text: str, not_found: str) -> bool:
+    return any(char.isalnum() for char in text) and not says(text, not_found)
 
 
 def _fields(value: Any, pointer: str) -> Iterator[Field]:
@@ -55,38 +89,48 @@ def _fields(value: Any, pointer: str) -> Iterator[Field]:
     elif isinstance(value, list):
         for number, item in enumerate(value):
             yield from _fields(item, f"{pointer}/{number}")
-    elif value is not None and value != "":
+    elif value is not None:
         yield Field(pointer=pointer, value=value)
 
 
-def places(field: Field, text: str) -> Iterator[tuple[int, int]]:
+def places(one: Field, passage: Passage) -> Iterator[tuple[int, int]]:
     """The characters [start, end) of a text that say the value of a field. true and false are not said so."""
-    if isinstance(field.value, bool):
+    if isinstance(one.value, bool):
         return
-    if isinstance(field.value, str):
-        patterns = _dates(field.value) or [whole(field.value.strip(), loose=True)] if field.value.strip() else []
-        for pattern in patterns:
-            yield from (match.span() for match in pattern.finditer(text))
+    if not isinstance(one.value, str):
+        number = _decimal(str(abs(one.value)))  # a sign is said in many ways: −3, (3), a loss of 3
+        yield from passage.numbers.get(number, ()) if number is not None else ()
         return
-    sought = _decimal(str(abs(field.value)))  # a sign is said in many ways: −3, (3), a loss of 3
-    for match in NUMBER.finditer(text):
-        if sought is not None and sought in _numbers(match[0], text[match.end() : match.end() + 20]):
-            yield match.span()
+    if not one.value.strip():
+        return
+    day = _day(one.value)
+    first = str(day.year) if day else one.value.split()[0].lower()
+    if first not in passage.lower:  # a regular expression takes a thousand times as long
+        return
+    for pattern in _written(day) if day else [whole(one.value.strip(), loose=True)]:
+        yield from (match.span() for match in pattern.finditer(passage.text))
 
 
-def states(field: Field, passage: str) -> bool:
-    """Whether a passage that was cited for a field says its value: word for word, or, of a longer text, most of it."""
-    if isinstance(field.value, bool) or next(places(field, passage), None) is not None:
+def states(one: Field, passage: Passage) -> bool:
+    """Whether a passage says the value of a field: as it is, or, of a text of more than five words, most of it."""
+    if next(places(one, passage), None) is not None:
         return True
-    return isinstance(field.value, str) and not _dates(field.value) and held(field.value, [passage])
+    if not isinstance(one.value, str) or _day(one.value) is not None:
+        return False
+    if len(one.value.split()) > _SHORT and units(one.value):
+        return held(one.value, [passage.text])
+    return whole(normal(one.value).text.strip() or one.value).search(passage.level) is not None
 
 
-def _numbers(written: str, after: str) -> set[Decimal]:
+def _meant(written: str, after: str) -> set[Decimal]:
     """What a written number may mean: 1.500 is one and a half or fifteen hundred, with what stands after it."""
-    readings = {written.replace(",", "")}
-    if _THOUSANDS.fullmatch(re.sub(r"[.,]\d{1,2}$", "", written)) or "," in written:
-        readings.add(written.replace(".", "").replace(",", "."))
-    if _THOUSANDS.fullmatch(written):
+    written = re.sub(f"[{_GAP}]", "", written)
+    readings = {written}
+    for point, mark in ((".", ","), (",", ".")):  # which of them separates the decimals
+        head, _, tail = written.partition(point)
+        if mark not in tail and (mark not in head or _GROUPS.fullmatch(head)):
+            readings.add(f"{head.replace(mark, '')}.{tail or 0}")
+    if _GROUPS.fullmatch(written):
         readings.add(re.sub("[.,]", "", written))
     found = {number for number in map(_decimal, readings) if number is not None}
     if scale := _SCALE.match(after):
@@ -103,14 +147,15 @@ def _decimal(text: str) -> Decimal | None:
         return None
 
 
-def _dates(value: str) -> list[re.Pattern[str]]:
-    """Patterns for the ways in which an ISO date is written; [] if the value is none."""
+def _day(value: str) -> date | None:
     try:
-        day = date.fromisoformat(value.strip()) if _ISO.fullmatch(value.strip()) else None
+        return date.fromisoformat(value.strip()) if _ISO.fullmatch(value.strip()) else None
     except ValueError:
-        day = None
-    if day is None:
-        return []
+        return None
+
+
+def _written(day: date) -> list[re.Pattern[str]]:
+    """Patterns for the ways in which a date is written (English). Day and month in numbers may be either way round."""
     name = _MONTHS[day.month - 1]
     month = rf"(?:{name}|{name[:3]}\.?|sept\.?)" if day.month == 9 else rf"(?:{name}|{name[:3]}\.?)"
     the_day, number, year = rf"0?{day.day}(?:st|nd|rd|th)?", rf"0?{day.month}", f"{day.year}"

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from memagent.core import Completion, Engine, LineOrigin, Plan
+from memagent.core import Completion, Engine, LineOrigin, Plan, Turn
 from memagent.core.outcomes import reply_text, says
 from memagent.core.types import Usage, usage_of
 from memagent.driver import aask, ask
 from memagent.errors import ModelError
 from memagent.grounding.claims import claims
 from memagent.grounding.fields import Field, fields
-from memagent.grounding.search import fields_by_search, verdict_by_search
-from memagent.grounding.verdict import Located, Verdict
-from memagent.grounding.verification import Check, checks, field_checks, verdict_by_model, verdict_on_fields
+from memagent.grounding.search import search_for_fields, verdict_by_search
+from memagent.grounding.verdict import Located, Verdict, on_fields
+from memagent.grounding.verification import Check, checks, field_checks, quotes_of_fields, verdict_by_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,9 @@ class Answered:
     @property
     def fields(self) -> list[Field] | None:
         """The fields of an answer that is JSON; None: it is text."""
-        return fields(json.loads(self.answer)) if is_json(self.plan, self.answer) else None
+        if not is_json(self.plan, self.answer):
+            return None
+        return fields(json.loads(self.answer), self.plan.profile.not_found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,25 +62,30 @@ def is_json(plan: Plan, answer: str) -> bool:
 def verify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """A verdict on each answer. A check that fails makes no answer fail: the verdict says what went wrong."""
     planned = [_checks(one) for one in answers]
-    return _verdicts(answers, planned, ask([check.turn for part in planned for check in part], engine), text)
+    return _verdicts(answers, planned, ask(_turns(planned), engine), text)
 
 
 async def averify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """As `verify`, without blocking the event loop."""
     planned = await asyncio.to_thread(lambda: [_checks(one) for one in answers])
-    results = await aask([check.turn for part in planned for check in part], engine)
+    results = await aask(_turns(planned), engine)
     return await asyncio.to_thread(_verdicts, answers, planned, results, text)
 
 
-def _checks(one: Answered) -> list[Check]:
+def _turns(planned: Sequence[Sequence[Check] | ModelError]) -> list[Turn]:
+    return [check.turn for part in planned if not isinstance(part, ModelError) for check in part]
+
+
+def _checks(one: Answered) -> list[Check] | ModelError:
+    """The turns that verify an answer, or why there can be none."""
     if not one.plan.profile.verify or _not_found(one):
         return []
     try:
         if one.fields is not None:
             return field_checks(one.plan, one.question, one.fields, one.origins)
         return checks(one.plan, one.question, one.answer, one.origins)
-    except ModelError:  # a server that counts tokens is gone: the words are looked for
-        return []
+    except ModelError as error:  # a server that counts tokens is gone
+        return error
 
 
 def _not_found(one: Answered) -> bool:
@@ -92,24 +99,27 @@ def _not_found(one: Answered) -> bool:
 
 def _verdicts(
     answers: Sequence[Answered],
-    planned: Sequence[Sequence[Check]],
+    planned: Sequence[Sequence[Check] | ModelError],
     results: Sequence[Completion | ModelError],
     text: Located,
 ) -> list[Verified]:
     replies: Iterator[Completion | ModelError] = iter(results)
-    return [_verdict(one, part, [next(replies) for _ in part], text) for one, part in zip(answers, planned, strict=True)]
+    asked: list[list[tuple[Check | None, Completion | ModelError]]] = [
+        [(None, part)] if isinstance(part, ModelError) else [(check, next(replies)) for check in part] for part in planned
+    ]
+    return [_verdict(one, pairs, text) for one, pairs in zip(answers, asked, strict=True)]
 
 
-def _verdict(one: Answered, asked: Sequence[Check], results: Sequence[Completion | ModelError], text: Located) -> Verified:
+def _verdict(one: Answered, asked: Sequence[tuple[Check | None, Completion | ModelError]], text: Located) -> Verified:
     if _not_found(one):
         return Verified(verdict=Verdict(status="not_found"), usage=Usage())
-    replied = [(check, made) for check, made in zip(asked, results, strict=True) if isinstance(made, Completion)]
-    error = next((str(made) for made in results if isinstance(made, ModelError)), None)
+    replied = [(check, made) for check, made in asked if check is not None and isinstance(made, Completion)]
+    error = next((str(made) for _, made in asked if isinstance(made, ModelError)), None)
     if replied:
         said = [(check, reply_text(made, "", False)[0]) for check, made in replied]
         verdict = _by_model(one, said, text)
     elif one.fields is not None:
-        verdict = fields_by_search(one.fields, one.origins, text)
+        verdict = on_fields(one.fields, search_for_fields(one.fields, one.origins, text))
     else:
         verdict = verdict_by_search(one.answer, one.origins, text)
     return Verified(verdict=replace(verdict, error=error), usage=usage_of(made for _, made in replied))
@@ -118,5 +128,8 @@ def _verdict(one: Answered, asked: Sequence[Check], results: Sequence[Completion
 def _by_model(one: Answered, said: Sequence[tuple[Check, str]], text: Located) -> Verdict:
     unsupported = one.plan.profile.unsupported
     if one.fields is not None:
-        return verdict_on_fields(one.fields, said, text, unsupported)
+        asked = {pointer for check, _ in said for pointer in check.fields}
+        others = [field for field in one.fields if field.pointer not in asked]  # that no turn asked about
+        cited = quotes_of_fields(one.fields, said, text, unsupported)
+        return on_fields(one.fields, search_for_fields(others, one.origins, text) | cited)
     return verdict_by_model(one.question, one.answer, said, text, unsupported)

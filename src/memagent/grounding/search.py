@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
-from memagent.core import LineOrigin
+from memagent.core import LineOrigin, Span
 from memagent.grounding.alignment import Alignment
 from memagent.grounding.claims import claims, units
-from memagent.grounding.fields import Field, places
+from memagent.grounding.fields import Field, Passage, places
 from memagent.grounding.normal import whole
-from memagent.grounding.verdict import Located, Quote, Verdict, judged, on_fields, quote
+from memagent.grounding.verdict import Located, Quote, Verdict, judged, quote
 
 _SHORTEST = 2  # characters of words that are looked for, numbers apart
+_MOST_PLACES = 20  # of a value in a text
 _AROUND = 240  # characters of a sentence that are shown on either side of the words
 _BORDER = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)\s*|\n\s*\n\s*")
 
@@ -30,27 +32,30 @@ def verdict_by_search(answer: str, origins: Iterable[LineOrigin], text: Located)
     return judged(sought, [claim for claim, hit in found.items() if hit is None], quotes)
 
 
-def fields_by_search(asked: Sequence[Field], origins: Iterable[LineOrigin], text: Located) -> Verdict:
-    """For each field, the sentence in which its value stands, in one of the ways in which such a value is written.
-
-    Of several sentences, it is the one that shares the most words with the field and the line that was noted there.
+def search_for_fields(asked: Iterable[Field], origins: Iterable[LineOrigin], text: Located) -> dict[str, Quote]:
+    """For each field, by its pointer, the sentence in which its value stands, in one of the ways in which such a value is
+    written. Of several sentences, it is the one that shares the most words with the field and a line that was noted there.
     """
-    known = [origin for origin in origins if origin.spans]
-    found = {field.pointer: one for field in asked if (one := _stated(field, known, text)) is not None}
-    return on_fields(asked, found)
+    lines: dict[Span, list[tuple[frozenset[str], int]]] = {}
+    for origin in origins:
+        for span in origin.spans:
+            lines.setdefault(span, []).append((frozenset(units(origin.line)), origin.turn))
+    shown = {span: Passage(text.read(span.start, span.end)) for span in lines}
+    found = {one.pointer: _stated(one, lines, shown, text) for one in asked}
+    return {pointer: quote for pointer, quote in found.items() if quote is not None}
 
 
-def _stated(field: Field, origins: Sequence[LineOrigin], text: Located) -> Quote | None:
+def _stated(
+    field: Field, lines: Mapping[Span, Sequence[tuple[frozenset[str], int]]], shown: Mapping[Span, Passage], text: Located
+) -> Quote | None:
     words, best, most = units(str(field)), None, -1
-    for one in origins:
-        line = len(words & units(one.line))
-        for span in one.spans:
-            content = text.read(span.start, span.end)
-            for first, last in places(field, content):
-                start, end = sentence(content, first, last)
-                if (shared := line + len(words & units(content[start:end]))) > most:
-                    place = Alignment(start=span.start + start, end=span.start + end, kind="exact")
-                    best, most = quote(text, place, one.turn, searched=True), shared
+    for span, passage in shown.items():
+        for first, last in islice(places(field, passage), _MOST_PLACES):
+            start, end = sentence(passage.text, first, last)
+            near, turn = max(((len(words & line), turn) for line, turn in lines[span]), key=lambda pair: pair[0])
+            if (shared := near + len(words & units(passage.text[start:end]))) > most:
+                place = Alignment(start=span.start + start, end=span.start + end, kind="exact")
+                best, most = quote(text, place, turn, searched=True), shared
     return best
 
 

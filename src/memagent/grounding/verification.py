@@ -12,9 +12,9 @@ from memagent.core.outcomes import fit, says
 from memagent.core.types import Text
 from memagent.grounding.alignment import align
 from memagent.grounding.claims import claims, held, touches, units
-from memagent.grounding.fields import Field, places, states
+from memagent.grounding.fields import Field, Passage, places, states
 from memagent.grounding.normal import BULLET
-from memagent.grounding.verdict import Located, Quote, Verdict, judged, on_fields, quote
+from memagent.grounding.verdict import Located, Quote, Verdict, judged, quote
 
 MOST_CHECKS = 4
 MOST_FIELD_CHECKS = 16  # of an answer that has fields
@@ -24,11 +24,13 @@ _MARKS = "\"'“”‘’„«»`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A turn that asks for the passage, the place that it shows, and the number of the turn that noted it."""
+    """A turn that asks for the passage, the place that it shows, and the number of the turn that noted it. `fields` are
+    the pointers of those that it asks about; (): it is about the answer as a whole."""
 
     turn: Turn
     span: Span
     noted: int
+    fields: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Place:
     of that turn."""
 
     span: Span
-    text: str
+    passage: Passage
     words: frozenset[str]
     line: frozenset[str]
     noted: int
@@ -63,30 +65,51 @@ def field_checks(plan: Plan, question: str, asked: Sequence[Field], origins: Ite
     """The turns that verify the fields of an answer: each field is shown with the place that is most likely to state it.
 
     That is one that has its value, of several the one that shares the most words with field and line. Fields with one
-    place share a turn. There are at most MOST_FIELD_CHECKS; fields beyond them are shown with the most used place.
+    place share a turn, as many as a memory would hold. There are at most MOST_FIELD_CHECKS; about further fields, no turn
+    asks.
     """
-    known = list(_places(plan, origins))
     groups: dict[Span, tuple[Place, list[Field]]] = {}
+    known = list(_places(plan, origins))
     for field in asked if known else ():
         place = _likely(field, known)
         groups.setdefault(place.span, (place, []))[1].append(field)
-    ranked = sorted(groups.values(), key=lambda group: -len(group[1]))
-    kept = ranked[:MOST_FIELD_CHECKS]
-    for _, fields in ranked[MOST_FIELD_CHECKS:]:
-        kept[0][1].extend(fields)
+    turns = [(place, part) for place, fields in groups.values() for part in _fitting(plan, fields)]
+    most = sorted(turns, key=lambda turn: -len(turn[1]))[:MOST_FIELD_CHECKS]
     return [
-        _check(plan, question, "\n".join(map(str, fields)), number, place) for number, (place, fields) in enumerate(kept, 1)
+        replace(
+            _check(plan, question, "\n".join(map(str, fields)), number, place),
+            fields=frozenset(field.pointer for field in fields),
+        )
+        for number, (place, fields) in enumerate(most, 1)
     ]
 
 
+def _fitting(plan: Plan, fields: Sequence[Field]) -> Iterator[list[Field]]:
+    """The fields in parts that a memory would hold."""
+    part, size = list[Field](), 0
+    for field in fields:
+        tokens = plan.tokenizer.count(str(field)) + 1
+        if part and size + tokens > plan.budgets.memory:
+            yield part
+            part, size = [], 0
+        part, size = [*part, field], size + tokens
+    yield part
+
+
 def _likely(field: Field, known: Sequence[Place]) -> Place:
-    words = units(str(field))
-    return max(known, key=lambda place: (next(places(field, place.text), None) is not None, place.shared(words)))
+    words, there = units(str(field)), dict[Span, bool]()
+
+    def rank(place: Place) -> tuple[bool, int]:
+        if place.span not in there:
+            there[place.span] = next(places(field, place.passage), None) is not None
+        return there[place.span], place.shared(words)
+
+    return max(known, key=rank)
 
 
 def _check(plan: Plan, question: str, answer: str, number: int, place: Place) -> Check:
     shown = fit(answer, plan.budgets.memory, plan.tokenizer, False)
-    prompt = plan.profile.render("verify", question=question, answer=shown, chunk=place.text)
+    prompt = plan.profile.render("verify", question=question, answer=shown, chunk=place.passage.text)
     turn = Turn(
         id=f"verify-{number}",
         kind="verify",
@@ -108,38 +131,64 @@ def verdict_by_model(
     return judged(asserted, [claim for claim in asserted if not held(claim, cited, question)], quotes)
 
 
-def verdict_on_fields(
+def quotes_of_fields(
     asked: Sequence[Field], replies: Sequence[tuple[Check, str]], text: Located, unsupported: str
-) -> Verdict:
-    """What the replies to `field_checks` come to: for each field, the first passage that states it."""
-    found = [one for check, reply in replies for one in _quotes(check, reply, text, unsupported)]
-    cited = {field.pointer: one for field in reversed(asked) for one in reversed(found) if states(field, one.cited_text)}
-    return on_fields(asked, cited)
+) -> dict[str, Quote]:
+    """For each field, by its pointer, the passage of the replies to `field_checks` that states it best: word for word
+    before in other words, and from the turn that asked about it before another. Only that turn can support true and false.
+    """
+    found = [
+        (check, one, Passage(one.cited_text))
+        for check, reply in replies
+        for one in _quotes(check, reply, text, unsupported, by_line=True)
+    ]
+    cited: dict[str, Quote] = {}
+    for field in asked:
+        ranked = [(_rank(field, check, passage), one) for check, one, passage in found]
+        best = max(ranked, key=lambda pair: pair[0], default=None)
+        if best is not None and best[0] > (0, False):
+            cited[field.pointer] = best[1]
+    return cited
 
 
-def _quotes(check: Check, reply: str, text: Located, unsupported: str) -> Iterator[Quote]:
-    """The passages of a reply that stand in the place that was shown: the reply as a whole, or line by line."""
+def _rank(field: Field, check: Check, passage: Passage) -> tuple[int, bool]:
+    """How well a passage states a field: (0, False) for not at all."""
+    own = field.pointer in check.fields
+    if isinstance(field.value, bool):
+        return int(own), own
+    if next(places(field, passage), None) is not None:
+        return 2, own
+    return (1, own) if states(field, passage) else (0, False)
+
+
+def _quotes(check: Check, reply: str, text: Located, unsupported: str, by_line: bool = False) -> Iterator[Quote]:
+    """The passages of a reply that stand in the place that was shown: the reply as a whole, or line by line; or, `by_line`,
+    the other way round, so that each of several facts that follow one another has a passage of its own."""
     if says(reply, unsupported):
         return
     lines = [BULLET.sub("", line).strip().strip(_MARKS).strip() for line in reply.splitlines()]
-    for passage in [reply.strip().strip(_MARKS), *lines]:
+    whole, found = reply.strip().strip(_MARKS), False
+    for passage in [*lines, whole] if by_line else [whole, *lines]:
+        if found and passage == whole:
+            return
         places = align(passage, text, [check.span])
         yield from (quote(text, place, check.noted) for place in places)
+        found = found or bool(places)
         if places and passage not in lines:
             return
 
 
 def _places(plan: Plan, origins: Iterable[LineOrigin]) -> Iterator[Place]:
     """The places that the lines of the memory came from."""
-    known: dict[Span, tuple[str, frozenset[str]]] = {}
+    known: dict[Span, tuple[Passage, frozenset[str]]] = {}
     for origin in origins:
         line = frozenset(units(origin.line))
         for span in (piece for whole in origin.spans for piece in _pieces(plan, whole)):
             if span not in known:
                 text = _read(plan.text, span)
-                known[span] = text, frozenset(units(text))
-            text, words = known[span]
-            yield Place(span=span, text=text, words=words, line=line, noted=origin.turn)
+                known[span] = Passage(text), frozenset(units(text))
+            passage, words = known[span]
+            yield Place(span=span, passage=passage, words=words, line=line, noted=origin.turn)
 
 
 def _pieces(plan: Plan, span: Span) -> Iterator[Span]:

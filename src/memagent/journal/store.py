@@ -262,7 +262,7 @@ class Journal:
         changes = [
             f"{name}: {_brief(old, name)} → {_brief(new, name)}"
             for name in dict.fromkeys([*old, *new])
-            if name not in old or name not in new or old[name] != new[name]
+            if old.get(name, "") != new.get(name, "")  # what an older memagent did not know, it did not say
         ]
         if changes:
             raise JournalError(

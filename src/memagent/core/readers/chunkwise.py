@@ -124,7 +124,7 @@ class ChunkReader(ABC):
             id=id,
             kind="update" if pieces else "answer",
             system=plan.profile.system,
-            user=prompt + (plan.again(budget, state.mistake) if state.again else ""),
+            user=prompt + (plan.again(budget, state.mistake) if state.again or state.mistake else ""),
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
             spans=pieces[0] if pieces else self.answer_spans(plan),
@@ -137,7 +137,7 @@ class ChunkReader(ABC):
         shown = read(plan.text, pieces[0]) if pieces else ""
         reply, reasons = reply_text(completion, plan.question + state.memory + shown, state.reasons)
         state = replace(state, turns=state.turns + 1, reasons=reasons)
-        return self._update(plan, state, reply, completion) if pieces else self._answer(plan, state, reply)
+        return self._update(plan, state, reply, completion) if pieces else self._answer(plan, state, reply, completion)
 
     def split(self, plan: Plan, state: State, id: str) -> ChunkState:
         state = self._checked(plan, state, id)
@@ -212,8 +212,8 @@ class ChunkReader(ABC):
         )
         return self.updated(plan, state, after, reply)
 
-    def _answer(self, plan: Plan, state: ChunkState, reply: str) -> ChunkState:
-        judged = plan.judge_answer(reply, retried=state.again)
+    def _answer(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> ChunkState:
+        judged = plan.judge_answer(reply, completion, retried=state.again)
         state = replace(state, outcome=judged.outcome, mistake=judged.mistake)
         if judged.retry:
             return replace(state, tries=state.tries + 1)

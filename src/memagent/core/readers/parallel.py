@@ -135,7 +135,7 @@ class ParallelReader:
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         own, item = self._found(plan, state, id)
         budget = plan.budgets.answer if item.kind == "answer" else plan.budgets.memory
-        again = plan.again(budget, own.mistake) if own.tries(item.key) % 2 else ""
+        again = plan.again(budget, own.mistake) if own.tries(item.key) % 2 or own.mistake else ""
         return Turn(
             id=id,
             kind=item.kind,
@@ -153,7 +153,7 @@ class ParallelReader:
         # What one turn shows about the model's way to reason is not used by the others: they do not depend on each other.
         reply, _ = reply_text(completion, self._prompt(plan, own, item), reasons=False)
         if item.kind == "answer":
-            answer = plan.judge_answer(reply, retried=retried)
+            answer = plan.judge_answer(reply, completion, retried=retried)
             own = replace(own, outcome=answer.outcome, mistake=answer.mistake)
             return _again(own, item, answer.outcome) if answer.retry else replace(own, answer=answer.text)
         judged = self._judged(plan, own, item, reply, completion, retried)

@@ -99,7 +99,7 @@ class RereadReader:
             return replace(made, id=id, kind="note" if own.asked else made.kind)
         kind, budgets = self._kind(plan, own), plan.budgets
         budget = {"answer": budgets.answer, "query": budgets.question, "merge": budgets.memory}[kind]
-        again = plan.again(budget, own.mistake) if own.tries % 2 else ""
+        again = plan.again(budget, own.mistake) if own.tries % 2 or own.mistake else ""
         return Turn(
             id=id,
             kind=kind,
@@ -119,7 +119,8 @@ class RereadReader:
         kind = self._kind(plan, own)
         if kind == "query":
             return self._judged(plan, own, reply)
-        return self._merged(plan, own, reply, completion) if kind == "merge" else self._answered(plan, own, reply)
+        do = self._merged if kind == "merge" else self._answered
+        return do(plan, own, reply, completion)
 
     def split(self, plan: Plan, state: State, id: str) -> RereadState:
         own = self._checked(plan, state, id)
@@ -221,8 +222,8 @@ class RereadReader:
         text = merged_text(plan, judged, state.memory, state.inner.memory)
         return replace(state, memory=text, inner=None, tries=0, outcome=judged.outcome)
 
-    def _answered(self, plan: Plan, state: RereadState, reply: str) -> RereadState:
-        judged = plan.judge_answer(reply, retried=state.tries % 2 == 1)
+    def _answered(self, plan: Plan, state: RereadState, reply: str, completion: Completion) -> RereadState:
+        judged = plan.judge_answer(reply, completion, retried=state.tries % 2 == 1)
         state = replace(state, outcome=judged.outcome, mistake=judged.mistake)
         return replace(state, tries=state.tries + 1) if judged.retry else replace(state, answer=judged.text)
 

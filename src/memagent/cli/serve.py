@@ -1,0 +1,74 @@
+"""`memagent serve`: readings over HTTP."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memagent.cli.console import boundary, err, note
+from memagent.cli.options import Chosen, reads
+from memagent.errors import MissingExtraError
+from memagent.home import data_folder
+
+_KeyFile = Annotated[Path, typer.Option("--keys", help="The file of keys.")]
+
+
+@reads
+def serve(
+    chosen: Chosen,
+    host: Annotated[str, typer.Option(help="The address to serve on; any but loopback needs --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on.")] = 8600,
+    keys: Annotated[Path | None, typer.Option(help="A file of keys; see `memagent serve-key`.")] = None,
+    root: Annotated[Path | None, typer.Option(help="A folder whose files may be read by their paths below it.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where readings and files are kept (default: beside the journal)."),
+    ] = None,
+    readings: Annotated[int, typer.Option(min=1, help="Readings under way at the same time.")] = 8,
+    readings_per_key: Annotated[int | None, typer.Option(min=1, help="The same, for each key.")] = None,
+    queue: Annotated[int, typer.Option(min=0, help="Readings that wait; further ones are refused with 429.")] = 1000,
+    upload_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a request or an uploaded file.")] = 256,
+    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,
+    deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which a reading is given up.")] = None,
+) -> None:
+    """Serve readings over HTTP, to OpenAI clients and by routes of its own."""
+    with boundary(), ExitStack() as stack:
+        try:
+            from memagent.server.run import Place
+            from memagent.server.run import serve as run
+            from memagent.server.values import Limits
+        except ImportError as error:
+            raise MissingExtraError("memagent serve", "serve") from error
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        place = Place(host=host, port=port, folder=folder or data_folder() / "service", keys=keys, root=root)
+        place.check()
+        opened = chosen.opened(stack)
+        limits = Limits(
+            readings=readings,
+            readings_per_key=readings_per_key or readings,
+            queue=queue,
+            queue_per_key=queue,
+            upload_bytes=upload_mb << 20,
+            tokens_per_day=tokens_per_day,
+            deadline=deadline,
+            keep_days=keep_days,
+        )
+        note(f"http://{host}:{port}/v1 · model {chosen.model} · data in {place.folder}")
+        run(place, opened, chosen.model, chosen.base_url, chosen.options, limits)
+
+
+def serve_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")],
+    keys: _KeyFile = Path("keys.txt"),
+) -> None:
+    """Add a key to the file of a service, and print it. Only its hash is kept."""
+    with boundary():
+        from memagent.server.keys import add_key
+
+        typer.echo(add_key(keys, name))
+        err.print(f"[dim]added {name} to {keys}; the key is not shown again[/]")

@@ -1,0 +1,90 @@
+"""The application: routes, errors in OpenAI's form, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+
+from memagent import __version__
+from memagent.errors import ConfigError, DocumentError, JournalError, MemagentError
+from memagent.server import chat, readings
+from memagent.server.guard import Guard
+from memagent.server.jobs import RefusedError
+from memagent.server.state import Owner, Service, TheService
+
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def create_app(service: Service) -> Guard:
+    """The ASGI application of a service. It starts and stops reading with it."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await service.jobs.start()
+        yield
+        await service.jobs.close()
+
+    app = FastAPI(title="memagent", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    app.include_router(readings.routes)
+    app.include_router(chat.routes)
+    app.get("/health")(_health)
+    app.get("/ready")(_ready)
+    app.get("/metrics")(_metrics)
+    app.exception_handler(MemagentError)(_failed)
+    app.exception_handler(HTTPException)(_refused)
+    app.exception_handler(RequestValidationError)(_invalid)
+    limit, local = service.limits.upload_bytes, service.keys is None
+    return Guard(app, limit=limit, local=local, metrics=service.metrics)
+
+
+async def _health() -> dict[str, str]:
+    """Whether the process answers."""
+    return {"status": "ok"}
+
+
+async def _ready(service: TheService) -> JSONResponse:
+    """Whether readings are taken: not while the service shuts down, or its disk cannot be written."""
+    try:
+        await asyncio.to_thread(service.store.spend, "", 0)
+    except Exception as error:
+        return JSONResponse({"status": "not ready", "reason": type(error).__name__}, 503)
+    return JSONResponse(
+        {"status": "ready"} if service.jobs.open else {"status": "shutting down"}, 200 if service.jobs.open else 503
+    )
+
+
+async def _metrics(service: TheService, owner: Owner) -> PlainTextResponse:
+    """Counters for Prometheus; where keys are needed, one is needed here too."""
+    return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _said(code: int, message: str, param: str | None = None, headers: dict[str, str] | None = None) -> Response:
+    kind = _TYPES.get(code, "invalid_request_error" if code < 500 else "server_error")
+    error = {"message": message, "type": kind, "param": param, "code": None}
+    return JSONResponse({"error": error}, code, headers)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    if isinstance(error, RefusedError):
+        return _said(429, str(error), headers={"Retry-After": str(error.after)})
+    code = 400 if isinstance(error, ConfigError | DocumentError) else 409 if isinstance(error, JournalError) else 500
+    return _said(code, str(error))
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _said(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    return _said(400, f"{where or 'the body'}: {first['msg']}", param=where or None)

@@ -1,0 +1,63 @@
+"""Where the documents of a job are, and the names by which clients know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memagent.documents import Document, load
+from memagent.errors import ConfigError, DocumentError
+from memagent.server.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The documents that jobs may name: uploaded files by their ids, and, with a `root`, files below it by their paths.
+
+    Nothing else can be read: no other path, and no URL.
+    """
+
+    store: Store
+    root: Path | None = None
+
+    def check(self, documents: Sequence[str], owner: str) -> None:
+        """Raises ConfigError for a document that there is not."""
+        for document in documents:
+            self._located(document, owner)
+
+    def open(self, documents: Sequence[str], owner: str) -> Document:
+        """The document of a job. Raises DocumentError or ConfigError, in which no path of this machine is named."""
+        located = [self._located(document, owner) for document in documents]
+        names = {str(path): name for path, name in located}
+        try:
+            found = load([path for path, _ in located])
+        except DocumentError as error:
+            raise DocumentError(_renamed(str(error), names)) from None
+        found.files = tuple(replace(file, name=_renamed(file.name, names)) for file in found.files)
+        return found
+
+    def paths(self, documents: Sequence[str], owner: str) -> list[str]:
+        """Where they are on this machine."""
+        return [str(self._located(document, owner)[0]) for document in documents]
+
+    def _located(self, document: str, owner: str) -> tuple[Path, str]:
+        if (kept := self.store.file(document, owner)) is not None:
+            return self.store.path(kept), kept.name
+        if self.root is None or document.startswith(("file-", "part-")):
+            raise ConfigError(f"there is no file {document!r}: upload it first")
+        root = self.root.resolve()
+        try:
+            path = (root / document).resolve()
+            there = path.is_relative_to(root) and path.exists()
+        except (OSError, ValueError):  # a name that is too long, or has a NUL
+            there = False
+        if not there:
+            raise ConfigError(f"there is no document {document!r} below the root folder")
+        return path, document
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    for path, name in names.items():
+        text = text.replace(path, name)
+    return text

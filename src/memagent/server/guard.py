@@ -1,0 +1,91 @@
+"""What every request goes through before a route: limits, headers, counters. Plain ASGI, so that streams stay streams."""
+
+from __future__ import annotations
+
+import json
+import time
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memagent.server.metrics import Metrics
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_HEADERS = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
+     b" img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)  # fmt: skip
+
+
+class Guard:
+    """Wraps an application.
+
+    Bodies beyond `limit` bytes are refused as they come in. Without keys (`local`), only requests to this machine by its
+    own names are taken, and none that a page of another site sends: such a page could have its visitors' files read.
+    """
+
+    def __init__(self, app: ASGIApp, *, limit: int, local: bool, metrics: Metrics) -> None:
+        self._app, self._limit, self._local, self._metrics = app, limit, local, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, code = time.monotonic(), 500
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+        async def counted(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(item for item in _HEADERS if item[0] not in given)]
+            await send(message)
+
+        try:
+            if (refused := self._refusal(headers)) is not None:
+                await _say(counted, *refused)
+            else:
+                await self._app(scope, _bounded(receive, self._limit), counted)
+        finally:
+            route = scope.get("route")
+            self._metrics.requested(getattr(route, "path", "other"), code, time.monotonic() - began)
+
+    def _refusal(self, headers: dict[str, str]) -> tuple[int, str] | None:
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._limit:
+            return 413, f"the body has {int(length):,} bytes, the limit is {self._limit:,}"
+        if not self._local:
+            return None
+        host = urlsplit(f"//{headers.get('host', '')}").hostname
+        if host not in _LOOPBACK:
+            return 403, "without keys, this service is for this machine only: use 127.0.0.1 or localhost as its name"
+        origin = headers.get("origin")
+        if origin and urlsplit(origin).netloc != headers.get("host"):
+            return 403, "requests that a page of another site sends are not taken"
+        return None
+
+
+def _bounded(receive: Receive, limit: int) -> Receive:
+    got = 0
+
+    async def bounded() -> Message:
+        nonlocal got
+        message = await receive()
+        got += len(message.get("body", b""))
+        if got > limit:
+            raise HTTPException(413, f"the body is longer than {limit:,} bytes, the limit")
+        return message
+
+    return bounded
+
+
+async def _say(send: Send, code: int, text: str) -> None:
+    body = json.dumps({"error": {"message": text, "type": "invalid_request_error", "param": None, "code": None}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,102 @@
+"""One job, read: its document is opened, its reading begun or gone on with, and the result given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from memagent.core.readers.kept import KeptReader
+from memagent.errors import ConfigError, JournalError
+from memagent.journal import Journal
+from memagent.models.open import OpenModel
+from memagent.result import Reading
+from memagent.server.documents import Shelf
+from memagent.server.store import Store
+from memagent.server.values import Job
+from memagent.session import Progress, Session, left_by
+from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+
+# Called, from any thread, whenever a reading has moved.
+Moved: TypeAlias = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What jobs are read with. `options` are those of every reading, which a job may override."""
+
+    store: Store
+    journal: Journal
+    shelf: Shelf
+    opened: OpenModel
+    model: str
+    base_url: str | None
+    options: ReadingOptions
+
+    def settings(self, job: Job) -> Settings:
+        """The settings of a job that has not begun. Raises ConfigError."""
+        usual = {
+            name: value for name, value in self.options.items() if name != "reader_options" or "reader" not in job.options
+        }
+        chosen: ReadingOptions = {**usual, **job.options}  # type: ignore[typeddict-item]
+        return make_settings(self.opened, model=self.model, base_url=self.base_url, **chosen)
+
+    def whole(self, job: Job) -> Job:
+        """The job whose document a follow-up is about. Raises ConfigError if it was deleted."""
+        while job.parent is not None:
+            parent = self.store.job(job.parent, job.owner)
+            if parent is None:
+                raise ConfigError(f"the reading {job.parent!r} was deleted")
+            job = parent
+        return job
+
+    async def read(self, job: Job, moved: Moved) -> Reading:
+        """Reads a job to its end, from where its reading stood. Raises what ended it.
+
+        If this is cancelled, the reading stays as it is in the journal, to be gone on with.
+        """
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opened, job))
+        try:
+            session = await asyncio.shield(opening)
+            progress = await asyncio.to_thread(self._begun, session, job)
+            moved(progress)
+            [result] = await session.arun([progress], partial(_each, moved))
+        finally:
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                opening.result().document.close()
+        if result.cause is not None:
+            raise result.cause
+        return result
+
+    def _opened(self, job: Job) -> Session:
+        whole = self.whole(job)
+        document = self.shelf.open(whole.documents, whole.owner)
+        paths = self.shelf.paths(whole.documents, whole.owner)
+        return Session(document, self.opened, self.settings(whole), self.journal, paths=paths)
+
+    def _begun(self, session: Session, job: Job) -> Progress:
+        """The reading of a job, which the journal and the store have now."""
+        if job.reading is not None:
+            record = self.journal.resumable(job.reading)
+            session.settings = Settings.from_json(record.settings).reopened(self.opened)
+            return session.resume(record.id)
+        if job.parent is not None:
+            parent = self.store.job(job.parent, job.owner)
+            if parent is None or parent.reading is None:
+                raise JournalError(f"the reading {job.parent!r} has not ended")
+            record = self.journal.resumable(parent.reading)
+            own = {name: value for name, value in job.options.items() if name == "schema"}
+            settings = Settings.from_json(record.settings).reopened(self.opened)
+            session.settings = from_memory(settings, record.id, left_by(self.journal, record, session.document), **own)
+            assert session.settings.reader == KeptReader.name
+        [progress] = session.start([job.question])
+        self.store.change(job.id, reading=progress.id)
+        return progress
+
+
+def _each(moved: Moved, steps: Sequence[Progress]) -> None:
+    for step in steps:
+        moved(step)

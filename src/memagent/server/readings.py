@@ -1,0 +1,190 @@
+"""Our own routes: readings, their events, and uploaded files."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response, UploadFile
+from fastapi.responses import StreamingResponse
+
+from memagent.errors import ConfigError
+from memagent.journal import TurnEntry
+from memagent.server.schemas import AskRequest, ReadingRequest
+from memagent.server.state import Owner, Service, TheService
+from memagent.server.values import Job, StoredFile
+
+routes = APIRouter(prefix="/v1")
+_BEAT = 15.0  # seconds without an event after which a comment is sent, so that the connection is kept
+_PAGE = 64  # turns that are read from the journal at a time
+
+
+@routes.post("/readings", status_code=202)
+async def begin(asked: ReadingRequest, service: TheService, owner: Owner) -> dict[str, Any]:
+    """Begins a reading of uploaded files, paths below the root folder, or a text."""
+    documents = list(asked.documents)
+    if (asked.text is None) == (not documents):
+        raise ConfigError("give documents or a text, one of them")
+    if asked.text is not None:
+        documents = [(await kept_text(service, owner, asked.text)).id]
+    job = Job(
+        id="",
+        owner=owner,
+        created=0.0,
+        question=asked.question,
+        documents=tuple(documents),
+        options=asked.options.chosen(),
+    )
+    return shown(service, await service.jobs.submit(job))
+
+
+@routes.get("/readings")
+async def history(service: TheService, owner: Owner, limit: int = 50) -> dict[str, Any]:
+    """The newest readings, newest first."""
+    jobs = await asyncio.to_thread(service.store.jobs, owner, max(1, min(limit, 1000)))
+    return {"readings": [shown(service, job, brief=True) for job in jobs]}
+
+
+@routes.get("/readings/{id}")
+async def look(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
+    """A reading: how far it is, or its result."""
+    return shown(service, await asyncio.to_thread(service.job, id, owner))
+
+
+@routes.get("/readings/{id}/events")
+async def events(id: str, request: Request, service: TheService, owner: Owner) -> StreamingResponse:
+    """Server-sent events: a "turn" for each finished turn, then "end". Last-Event-ID goes on after that turn."""
+    job = await asyncio.to_thread(service.job, id, owner)
+    given = request.headers.get("last-event-id", "")
+    first = int(given) if given.isdecimal() and len(given) < 10 else 0
+    return StreamingResponse(_events(service, job, first), media_type="text/event-stream")
+
+
+@routes.post("/readings/{id}/cancel")
+async def cancel(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
+    """Ends a reading that is not over."""
+    job = await asyncio.to_thread(service.job, id, owner)
+    return shown(service, await service.jobs.cancel(job))
+
+
+@routes.delete("/readings/{id}", status_code=204)
+async def delete(id: str, service: TheService, owner: Owner) -> Response:
+    """Deletes a reading, its turns and the text that came with it, and ends it if it is not over. Uploaded files stay."""
+    job = await service.jobs.cancel(await asyncio.to_thread(service.job, id, owner))
+    await asyncio.to_thread(service.jobs.forget, job)
+    return Response(status_code=204)
+
+
+@routes.post("/readings/{id}/ask", status_code=202)
+async def ask(id: str, asked: AskRequest, service: TheService, owner: Owner) -> dict[str, Any]:
+    """Asks another question of the memory that a reading ended with."""
+    parent = await asyncio.to_thread(service.job, id, owner)
+    if parent.status != "answered":
+        raise HTTPException(409, f"the reading {id!r} is {parent.status}: only one that is answered has a memory to ask")
+    options = {} if asked.json_schema is None else {"schema": asked.json_schema}
+    job = Job(id="", owner=owner, created=0.0, question=asked.question, options=options, parent=parent.id)
+    return shown(service, await service.jobs.submit(job))
+
+
+@routes.post("/files")
+async def upload(file: UploadFile, service: TheService, owner: Owner) -> dict[str, Any]:
+    """Keeps a document, to be read by its id."""
+    return described(await asyncio.to_thread(service.keep, owner, file.filename or "document", file.file))
+
+
+@routes.get("/files")
+async def files(service: TheService, owner: Owner) -> dict[str, Any]:
+    """The documents that are kept, newest first."""
+    return {"object": "list", "data": [described(one) for one in await asyncio.to_thread(service.store.files, owner)]}
+
+
+@routes.get("/files/{id}")
+async def file_of(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
+    """A document that is kept, without its content."""
+    return described(await _file(service, id, owner))
+
+
+@routes.delete("/files/{id}")
+async def drop(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
+    """Deletes a document. Readings of it that are not over fail."""
+    await asyncio.to_thread(service.store.drop, await _file(service, id, owner))
+    return {"id": id, "object": "file", "deleted": True}
+
+
+async def kept_text(service: Service, owner: str, text: str) -> StoredFile:
+    """A text that came with a request, kept as a file. Raises ConfigError if it is no text."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the text has a lone surrogate at character {error.start}, which is no character") from None
+    return await asyncio.to_thread(service.keep, owner, "text.txt", io.BytesIO(data), part=True)
+
+
+def described(file: StoredFile) -> dict[str, Any]:
+    """A file in OpenAI's form."""
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.bytes,
+        "created_at": int(file.created),
+        "filename": file.name,
+        "purpose": "user_data",
+    }
+
+
+def shown(service: Service, job: Job, brief: bool = False) -> dict[str, Any]:
+    """A job for its owner."""
+    values = {
+        "id": job.id,
+        "status": job.status,
+        "question": job.question,
+        "created": job.created,
+        "ended": job.ended,
+        "parent": job.parent,
+        "error": job.error,
+    }
+    if job.result is not None:
+        return values | ({"answer": job.result["answer"]} if brief else {"result": job.result})
+    return values | {"progress": service.jobs.look(job)}
+
+
+async def _file(service: Service, id: str, owner: str) -> StoredFile:
+    found = await asyncio.to_thread(service.store.file, id, owner)
+    if found is None:
+        raise HTTPException(404, f"there is no file {id!r}")
+    return found
+
+
+async def _events(service: Service, job: Job, first: int) -> AsyncIterator[str]:
+    """The turns of a job from number `first` on, as the journal has them, then its end."""
+    memory = ""
+    while True:
+        job = await asyncio.to_thread(service.job, job.id, job.owner)
+        over = job.over
+        while turns := await asyncio.to_thread(_turns, service, job, first):
+            for entry in turns:
+                changed, memory = entry.memory != memory, entry.memory
+                values = {"turn": entry.number + 1, "kind": entry.kind, "outcome": entry.outcome}
+                values |= service.jobs.look(job) | ({"memory": memory} if changed else {})
+                yield _event("turn", values, entry.number + 1)
+            first = turns[-1].number + 1
+        if over:
+            yield _event("end", shown(service, job))
+            return
+        yield ": still reading\n\n"
+        await service.jobs.changed(job.id, _BEAT)
+
+
+def _turns(service: Service, job: Job, first: int) -> list[TurnEntry]:
+    if job.reading is None:
+        return []
+    return list(islice(service.jobs.desk.journal.turns(job.reading, first), _PAGE))
+
+
+def _event(kind: str, values: dict[str, Any], id: int | None = None) -> str:
+    head = f"id: {id}\n" if id is not None else ""
+    return f"{head}event: {kind}\ndata: {json.dumps(values)}\n\n"

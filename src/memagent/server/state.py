@@ -1,0 +1,68 @@
+"""What the routes share: the service, and who asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, BinaryIO
+
+from fastapi import Depends, HTTPException, Request
+
+from memagent.server.jobs import Jobs
+from memagent.server.keys import LOCAL, Keys
+from memagent.server.metrics import Metrics
+from memagent.server.store import Store
+from memagent.server.values import Job, Limits, StoredFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Everything that is behind the routes. `keys`: None where none are needed."""
+
+    jobs: Jobs
+    store: Store
+    limits: Limits
+    metrics: Metrics
+    keys: Keys | None
+    readers: tuple[str, ...]
+
+    def keep(self, owner: str, name: str, source: BinaryIO, *, part: bool = False) -> StoredFile:
+        """Stores a document that was uploaded, or that is `part` of a request. Raises HTTPException if there are too many
+        that were uploaded."""
+        if not part and len(self.store.files(owner)) >= self.limits.files_per_key:
+            raise HTTPException(409, f"you have {self.limits.files_per_key:,} files, the limit: delete some first")
+        return self.store.keep(owner, _clean(name), source, part=part)
+
+    def job(self, id: str, owner: str) -> Job:
+        """A job. Raises HTTPException if this owner has none of that id."""
+        found = self.store.job(id, owner)
+        if found is None:
+            raise HTTPException(404, f"there is no reading {id!r}")
+        return found
+
+
+def _clean(name: str) -> str:
+    """A file name for people: no folders, no control characters."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return "".join(char for char in last if char.isprintable())[:200] or "document"
+
+
+def service_of(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+def owner_of(request: Request) -> str:
+    """The name of the key that a request has. Raises HTTPException."""
+    keys = service_of(request).keys
+    if keys is None:
+        return LOCAL
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    name = keys.name_of(key.strip()) if scheme.lower() == "bearer" else None
+    if name is None:
+        raise HTTPException(401, "no valid key: send it as Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
+    return name
+
+
+TheService = Annotated[Service, Depends(service_of)]
+Owner = Annotated[str, Depends(owner_of)]

@@ -1,0 +1,188 @@
+"""Jobs, uploaded files and spent tokens on disk, so that they survive a restart. Turns are in the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from memagent.server.values import Job, JobStatus, StoredFile
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS jobs (
+        id TEXT PRIMARY KEY, owner TEXT NOT NULL, created REAL NOT NULL, question TEXT NOT NULL, documents TEXT NOT NULL,
+        options TEXT NOT NULL, parent TEXT, status TEXT NOT NULL, reading TEXT, ended REAL, result TEXT, error TEXT,
+        kind TEXT
+    )""",
+    "CREATE INDEX IF NOT EXISTS jobs_of ON jobs (owner, created)",
+    """CREATE TABLE IF NOT EXISTS files (
+        id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, created REAL NOT NULL
+    )""",
+    "CREATE TABLE IF NOT EXISTS spent (owner TEXT, day TEXT, tokens INTEGER NOT NULL, PRIMARY KEY (owner, day))",
+)
+_SPEND = """INSERT INTO spent VALUES (?, ?, ?)
+    ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens"""
+_ENDING = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}$")
+_AS_JSON = ("documents", "options", "result")
+_COLUMNS = tuple(item.name for item in fields(Job))
+
+
+def new_id(kind: str) -> str:
+    """An id that cannot be guessed."""
+    return f"{kind}-{secrets.token_hex(12)}"
+
+
+class Store:
+    """The folder of a service. May be used from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "files").mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._db = sqlite3.connect(folder / "service.sqlite3", isolation_level=None, check_same_thread=False, timeout=30)
+        (folder / "service.sqlite3").chmod(0o600)
+        self._db.row_factory = sqlite3.Row
+        self._lock = threading.RLock()
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *_TABLES):
+            self._db.execute(statement)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    # Jobs
+
+    def add(self, job: Job) -> None:
+        """Writes a new job."""
+        marks = ", ".join("?" * len(_COLUMNS))
+        with self._use() as db:
+            db.execute(f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", _row(job))
+
+    def change(self, id: str, **values: Any) -> Job:
+        """Replaces values of a job and returns it."""
+        names = ", ".join(f"{name} = ?" for name in values)
+        packed = [json.dumps(value) if name in _AS_JSON and value is not None else value for name, value in values.items()]
+        with self._use() as db:
+            db.execute(f"UPDATE jobs SET {names} WHERE id = ?", [*packed, id])
+            return self._job(db.execute("SELECT * FROM jobs WHERE id = ?", [id]).fetchone())
+
+    def job(self, id: str, owner: str) -> Job | None:
+        """A job of this owner; None if there is none."""
+        with self._use() as db:
+            row = db.execute("SELECT * FROM jobs WHERE id = ? AND owner = ?", [id, owner]).fetchone()
+        return self._job(row) if row else None
+
+    def jobs(self, owner: str, limit: int) -> list[Job]:
+        """The newest jobs of an owner, newest first."""
+        with self._use() as db:
+            rows = db.execute("SELECT * FROM jobs WHERE owner = ? ORDER BY created DESC LIMIT ?", [owner, limit]).fetchall()
+        return [self._job(row) for row in rows]
+
+    def unfinished(self) -> list[Job]:
+        """Jobs that were waiting or under way, oldest first."""
+        with self._use() as db:
+            rows = db.execute("SELECT * FROM jobs WHERE status IN ('queued', 'running') ORDER BY created").fetchall()
+        return [self._job(row) for row in rows]
+
+    def ended_before(self, moment: float) -> list[Job]:
+        """Jobs that were over before a moment, in seconds since 1970."""
+        with self._use() as db:
+            rows = db.execute("SELECT * FROM jobs WHERE ended < ?", [moment]).fetchall()
+        return [self._job(row) for row in rows]
+
+    def end(self, id: str, status: JobStatus, **values: Any) -> Job:
+        """Closes a job with its result, or its error and the kind of that."""
+        return self.change(id, status=status, ended=time.time(), **values)
+
+    def remove(self, id: str) -> None:
+        """Forgets a job."""
+        with self._use() as db:
+            db.execute("DELETE FROM jobs WHERE id = ?", [id])
+
+    # Files
+
+    def keep(self, owner: str, name: str, source: BinaryIO, *, part: bool = False) -> StoredFile:
+        """Copies a document into the folder. Its name on disk is its id: a name from outside is never a path. `part`: it
+        came with a request, belongs to that, and is not listed."""
+        id = new_id("part" if part else "file")
+        path = self._path(id, name)
+        partial = path.with_name(f"{path.name}.part")
+        with partial.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+            target.flush()
+            os.fsync(target.fileno())
+        partial.rename(path)
+        kept = StoredFile(id=id, owner=owner, name=name, bytes=path.stat().st_size, created=time.time())
+        with self._use() as db:
+            db.execute("INSERT INTO files VALUES (:id, :owner, :name, :bytes, :created)", asdict(kept))
+        return kept
+
+    def file(self, id: str, owner: str) -> StoredFile | None:
+        """A file of this owner; None if there is none."""
+        with self._use() as db:
+            row = db.execute("SELECT * FROM files WHERE id = ? AND owner = ?", [id, owner]).fetchone()
+        return StoredFile(**dict(row)) if row else None
+
+    def files(self, owner: str) -> list[StoredFile]:
+        """The files that an owner uploaded, newest first."""
+        query = "SELECT * FROM files WHERE owner = ? AND id LIKE 'file-%' ORDER BY created DESC"
+        with self._use() as db:
+            rows = db.execute(query, [owner]).fetchall()
+        return [StoredFile(**dict(row)) for row in rows]
+
+    def path(self, file: StoredFile) -> Path:
+        """Where a file lies."""
+        return self._path(file.id, file.name)
+
+    def drop(self, file: StoredFile) -> None:
+        """Deletes a file."""
+        with self._use() as db:
+            db.execute("DELETE FROM files WHERE id = ?", [file.id])
+        self.path(file).unlink(missing_ok=True)
+
+    def _path(self, id: str, name: str) -> Path:
+        ending = _ENDING.search(name)  # it says how to read the file
+        return self.folder / "files" / (id + (ending[0].lower() if ending else ""))
+
+    # Tokens
+
+    def spend(self, owner: str, tokens: int) -> None:
+        """Counts tokens for today (UTC)."""
+        with self._use() as db:
+            db.execute(_SPEND, [owner, _today(), tokens])
+
+    def spent(self, owner: str) -> int:
+        """Tokens of today."""
+        with self._use() as db:
+            row = db.execute("SELECT tokens FROM spent WHERE owner = ? AND day = ?", [owner, _today()]).fetchone()
+        return int(row["tokens"]) if row else 0
+
+    @contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            yield self._db
+
+    @staticmethod
+    def _job(row: sqlite3.Row) -> Job:
+        values = {name: json.loads(row[name]) if name in _AS_JSON and row[name] else row[name] for name in _COLUMNS}
+        return Job(**{**values, "documents": tuple(values["documents"])})
+
+
+def _row(job: Job) -> list[Any]:
+    values = asdict(job)
+    return [
+        json.dumps(values[name]) if name in _AS_JSON and values[name] is not None else values[name] for name in _COLUMNS
+    ]
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())

@@ -1,0 +1,76 @@
+"""What the service keeps: jobs and uploaded files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+JobStatus: TypeAlias = Literal["queued", "running", "answered", "failed", "cancelled"]
+ENDED: tuple[JobStatus, ...] = ("answered", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the service accepts. Everything that clients can make large has a limit here.
+
+    readings        readings under way at the same time; `readings_per_key` of one key
+    queue           jobs that wait, beyond which new ones are refused (429); `queue_per_key` of one key
+    upload_bytes    bytes of a request's body, and so of a document that is uploaded
+    files_per_key   uploaded files that are kept
+    tokens_per_day  tokens in and out of a key on a day (UTC); None: no limit. A reading that has begun may exceed it
+    deadline        seconds after which a reading is given up; None: never
+    keep_days       days after which a reading that is over is deleted, with the text that came with it; None: never
+    """
+
+    readings: int = 8
+    readings_per_key: int = 8
+    queue: int = 1000
+    queue_per_key: int = 1000
+    upload_bytes: int = 256 << 20
+    files_per_key: int = 1000
+    tokens_per_day: int | None = None
+    deadline: float | None = None
+    keep_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A document that was uploaded. `owner` is the name of the key it came with."""
+
+    id: str
+    owner: str
+    name: str
+    bytes: int
+    created: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A reading that was asked for.
+
+    documents  ids of uploaded files, or paths below the root folder; () for a follow-up
+    options    options of the reading, as in `ReadingOptions`
+    parent     the job whose memory answers a follow-up
+    reading    its id in the journal, once it has begun
+    result     what `Reading.to_json` gave, once it was answered
+    error      why there is no answer, and the `kind` of that: document, model, deadline, cancelled or internal
+    """
+
+    id: str
+    owner: str
+    created: float
+    question: str
+    documents: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parent: str | None = None
+    status: JobStatus = "queued"
+    reading: str | None = None
+    ended: float | None = None
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+    kind: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status in ENDED

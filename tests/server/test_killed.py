@@ -1,0 +1,57 @@
+"""A service that is killed under load: every reading that it accepted ends as it would have."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from tests.faults import FaultServer
+from tests.server.service import ServiceProcess, ended
+from tests.test_follow_up import TEXT, served
+
+SIZES = ["--chunk-tokens", "100", "--memory-tokens", "50"]
+
+
+def test_what_was_accepted_is_answered_however_often_the_service_is_killed(tmp_path) -> None:
+    rng = random.Random(28)
+    with FaultServer(served, delay=0.01) as server:
+        there = ["--model", "scripted", "--base-url", server.url, "--readings", "3", *SIZES]
+        service, ids = ServiceProcess(tmp_path / "home", there), list[str]()
+        service.start()
+        for _ in range(4):
+            with service.client as client:
+                for _ in range(3):
+                    text = f"Text {len(ids)}.\n{TEXT}"
+                    begun = client.post("/v1/readings", json={"question": "the code?", "text": text})
+                    assert begun.status_code == 202
+                    ids.append(begun.json()["id"])
+                time.sleep(rng.uniform(0.0, 0.6))
+            service.kill()
+            service.start()
+        with service.client as client:
+            found = [ended(client, id) for id in ids]
+            turns = [client.get(f"/v1/readings/{id}/events").text.count("event: turn") for id in ids]
+        assert [(one["status"], one["result"]["answer"], one["result"]["status"]) for one in found] == [
+            ("answered", "4821973", "supported")
+        ] * 12
+        assert turns == [one["result"]["turns"] for one in found]
+        assert len(set(turns)) == 1
+        assert sum(one["result"]["turns_resumed"] for one in found) > 0
+        assert service.stop() == 0
+
+
+def test_a_service_that_is_told_to_end_ends_and_goes_on_later(tmp_path) -> None:
+    with FaultServer(served, delay=0.05) as server:
+        there = ["--model", "scripted", "--base-url", server.url, *SIZES]
+        service = ServiceProcess(tmp_path / "home", there)
+        service.start()
+        with service.client as client:
+            id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+            while not client.get(f"/v1/readings/{id}").json().get("progress", {}).get("turns"):
+                time.sleep(0.01)
+        assert service.stop() == 0
+        service.start()
+        with service.client as client:
+            found = ended(client, id)
+        assert (found["result"]["answer"], found["result"]["turns_resumed"] > 0) == ("4821973", True)
+        service.stop()

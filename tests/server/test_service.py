@@ -1,0 +1,440 @@
+"""The service: readings over HTTP, asked by our own routes and by the client of OpenAI."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memagent.errors import ConfigError
+from memagent.models.open import OpenModel
+from memagent.models.scripted import ScriptedModel
+from memagent.server.conversation import asked
+from memagent.server.keys import LOCAL, Keys, add_key
+from memagent.server.queue import FairQueue
+from memagent.server.run import Place
+from memagent.server.schemas import Message
+from memagent.server.values import Job, Limits
+from tests.server.service import ended, served
+from tests.test_follow_up import TEXT, script
+from tests.test_structured import FEE, RIGHT
+from tests.test_structured import TEXT as CONTRACT
+from tests.test_structured import script as contract_script
+
+
+def model(reply=script) -> OpenModel:
+    return OpenModel(engine=ScriptedModel(reply))
+
+
+class Held:
+    """A script whose turns wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.go, self.reached = threading.Event(), threading.Event()
+
+    def __call__(self, turn) -> str:
+        self.reached.set()
+        self.go.wait(30)
+        return script(turn)
+
+
+# Our own routes
+
+
+def test_a_text_is_read_and_asked_again(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        begun = client.post("/v1/readings", json={"question": "the code?", "text": TEXT})
+        assert begun.status_code == 202
+        found = ended(client, begun.json()["id"])
+        assert (found["status"], found["result"]["answer"], found["result"]["status"]) == (
+            "answered",
+            "4821973",
+            "supported",
+        )
+        [quote] = found["result"]["quotes"]
+        assert TEXT[quote["start_char_index"] : quote["end_char_index"]] == quote["cited_text"]
+        assert quote["file"] == "text.txt"
+        assert str(tmp_path) not in json.dumps(found)
+        again = client.post(f"/v1/readings/{found['id']}/ask", json={"question": "who is the captain?"}).json()
+        assert ended(client, again["id"])["result"]["answer"] == "Ann"
+        third = client.post(f"/v1/readings/{again['id']}/ask", json={"question": "the code?"}).json()
+        assert ended(client, third["id"])["result"]["answer"] == "4821973"
+        listed = client.get("/v1/readings").json()["readings"]
+        assert [one["question"] for one in listed] == ["the code?", "who is the captain?", "the code?"]
+        assert client.delete(f"/v1/readings/{third['id']}").status_code == 204
+        assert client.get(f"/v1/readings/{third['id']}").status_code == 404
+
+
+def test_files_are_uploaded_read_and_deleted(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        kept = client.post("/v1/files", files={"file": ("../../log <b>.md", TEXT.encode())}).json()
+        assert (kept["filename"], kept["bytes"]) == ("log <b>.md", len(TEXT))
+        assert [one["id"] for one in client.get("/v1/files").json()["data"]] == [kept["id"]]
+        begun = client.post("/v1/readings", json={"question": "the code?", "documents": [kept["id"]]}).json()
+        found = ended(client, begun["id"])["result"]
+        assert found["quotes"][0]["place"].startswith("log <b>.md, line 31")
+        assert client.delete(f"/v1/files/{kept['id']}").json()["deleted"]
+        assert client.get(f"/v1/files/{kept['id']}").status_code == 404
+        assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
+    with served(model(), tmp_path, limits=Limits(files_per_key=1)) as client:
+        client.post("/v1/files", files={"file": ("a.txt", b"one")})
+        full = client.post("/v1/files", files={"file": ("a.txt", b"two")})
+        assert (full.status_code, "1 files, the limit" in full.json()["error"]["message"]) == (409, True)
+        ids = [client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"] for _ in range(3)]
+        for id in ids:
+            ended(client, id)
+        assert len(client.get("/v1/files").json()["data"]) == 1
+        assert len(list((tmp_path / "files").iterdir())) == 4
+        for id in ids:
+            client.delete(f"/v1/readings/{id}")
+        assert len(list((tmp_path / "files").iterdir())) == 1
+
+
+def test_readings_are_deleted_when_they_are_old(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        ended(client, id)
+    with served(model(), tmp_path, limits=Limits(keep_days=1)) as client:
+        assert client.get(f"/v1/readings/{id}").status_code == 200
+    with served(model(), tmp_path, limits=Limits(keep_days=0)) as client:
+        while client.get(f"/v1/readings/{id}").status_code == 200:
+            time.sleep(0.01)
+        assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_events_tell_every_turn_and_go_on_after_the_last_that_was_seen(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        seen = events(client, id)
+        assert [kind for kind, _ in seen].count("end") == 1
+        turns = [values["turn"] for kind, values in seen if kind == "turn"]
+        assert turns == list(range(1, len(turns) + 1))
+        assert any("4821973" in values.get("memory", "") for _, values in seen)
+        rest = events(client, id, {"Last-Event-ID": str(turns[-3])})
+        assert [values["turn"] for kind, values in rest if kind == "turn"] == turns[-2:]
+        assert rest[-1][1]["result"]["answer"] == "4821973"
+
+
+def events(client, id, headers=None):
+    found = []
+    for block in client.get(f"/v1/readings/{id}/events", headers=headers or {}).text.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if "data" in lines:
+            found.append((lines["event"], json.loads(lines["data"])))
+    return found
+
+
+def test_a_reading_is_cancelled_while_it_waits_and_while_it_is_read(tmp_path) -> None:
+    held = Held()
+    with served(model(held), tmp_path, limits=Limits(readings=1)) as client:
+        first, second = (client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json() for _ in range(2))
+        assert held.reached.wait(30)
+        assert client.post(f"/v1/readings/{second['id']}/cancel").json()["status"] == "cancelled"
+        threading.Timer(0.2, held.go.set).start()
+        assert client.post(f"/v1/readings/{first['id']}/cancel").json()["status"] == "cancelled"
+        third = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()
+        assert ended(client, third["id"])["status"] == "answered"
+        assert client.post(f"/v1/readings/{third['id']}/cancel").json()["status"] == "answered"
+
+
+def test_an_answer_that_follows_a_schema(tmp_path) -> None:
+    replies = contract_script([json.dumps(RIGHT)] * 2)
+    with served(model(replies), tmp_path) as client:
+        asked = {"question": "the terms?", "text": CONTRACT, "options": {"schema": FEE, "chunk_tokens": 500}}
+        found = ended(client, client.post("/v1/readings", json=asked).json()["id"])["result"]
+        assert found["data"] == RIGHT
+        kind = {"type": "json_schema", "json_schema": {"name": "terms", "schema": FEE}}
+        messages = [{"role": "user", "content": CONTRACT}, {"role": "user", "content": "the terms?"}]
+        made = client.post("/v1/chat/completions", json={"messages": messages, "response_format": kind}).json()
+        assert json.loads(made["choices"][0]["message"]["content"]) == RIGHT
+
+
+def test_a_reading_that_fails_says_why(tmp_path) -> None:
+    import memagent
+
+    broken = model(lambda turn: memagent.ModelUnavailableError("the model is gone"))
+    with served(broken, tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        assert (ended(client, id)["status"], ended(client, id)["error"]) == ("failed", "the model is gone")
+        kept = client.post("/v1/files", files={"file": ("a.pdf", b"%PDF-1.4 half")}).json()
+        id = client.post("/v1/readings", json={"question": "the code?", "documents": [kept["id"]]}).json()["id"]
+        assert "a.pdf: truncated PDF" in ended(client, id)["error"]
+        asked = client.post(f"/v1/readings/{id}/ask", json={"question": "x"})
+        assert (asked.status_code, "is failed" in asked.json()["error"]["message"]) == (409, True)
+
+
+def test_a_deadline_ends_a_reading(tmp_path) -> None:
+    held = Held()
+    with served(model(held), tmp_path, limits=Limits(deadline=0.3)) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        threading.Timer(1.0, held.go.set).start()
+        assert ended(client, id)["error"] == "the deadline of 0 s has passed"
+
+
+def test_paths_below_the_root_are_read_and_no_others(tmp_path) -> None:
+    root, data = tmp_path / "root", tmp_path / "data"
+    (root / "sub").mkdir(parents=True)
+    (root / "sub" / "log.txt").write_text(TEXT)
+    (tmp_path / "secret.txt").write_text("secret")
+    (root / "link.txt").symlink_to(tmp_path / "secret.txt")
+    with served(model(), data, root=root) as client:
+        found = client.post("/v1/readings", json={"question": "the code?", "documents": ["sub/log.txt"]}).json()
+        result = ended(client, found["id"])["result"]
+        assert (result["answer"], result["quotes"][0]["file"]) == ("4821973", "sub/log.txt")
+        outside = ["../secret.txt", "link.txt", "/etc/passwd", str(tmp_path / "secret.txt"), "sub/../../secret.txt"]
+        for path in (*outside, "x" * 5000, "a\0b", "-", "~/x", "https://example.org/x", "no.txt"):
+            refused = client.post("/v1/readings", json={"question": "q?", "documents": [path]})
+            assert (refused.status_code, "secret\n" in refused.text) == (400, False)
+            assert "below the root folder" in refused.json()["error"]["message"]
+
+
+# Keys and limits
+
+
+def test_keys_are_needed_and_keep_their_readings_apart(tmp_path) -> None:
+    keys = tmp_path / "keys.txt"
+    ann, bob = (add_key(keys, name) for name in ("ann", "bob"))
+    assert ann not in keys.read_text()
+    assert keys.stat().st_mode & 0o77 == 0
+    with served(model(), tmp_path / "data", keys=keys) as client:
+        hers, his = ({"Authorization": f"Bearer {key}"} for key in (ann, bob))
+        asked = {"question": "the code?", "text": TEXT}
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {ann}"}, {"Authorization": ann}):
+            assert client.post("/v1/readings", json=asked, headers=headers).status_code == 401
+            assert client.get("/metrics", headers=headers).status_code == 401
+        id = client.post("/v1/readings", json=asked, headers=hers).json()["id"]
+        file = client.post("/v1/files", files={"file": ("a.txt", b"x")}, headers=hers).json()["id"]
+        ended(client, id, headers=hers)
+        for route in (f"/v1/readings/{id}", f"/v1/readings/{id}/events", f"/v1/files/{file}"):
+            assert client.get(route, headers=his).status_code == 404
+        assert client.post(f"/v1/readings/{id}/ask", json={"question": "x"}, headers=his).status_code == 404
+        assert client.post(f"/v1/readings/{id}/cancel", headers=his).status_code == 404
+        assert client.delete(f"/v1/readings/{id}", headers=his).status_code == 404
+        stolen = client.post("/v1/readings", json={"question": "q?", "documents": [file]}, headers=his)
+        assert (stolen.status_code, "upload it first" in stolen.text) == (400, True)
+        assert client.get("/v1/readings", headers=his).json() == {"readings": []}
+        assert client.get("/health").status_code == client.get("/ready").status_code == 200
+
+
+def test_a_service_that_others_can_reach_needs_keys(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="can be reached from other machines: give --keys"):
+        Place(host="0.0.0.0", port=0, folder=tmp_path).check()
+    with pytest.raises(ConfigError, match="is no folder"):
+        Place(host="127.0.0.1", port=0, folder=tmp_path, root=tmp_path / "none").check()
+
+
+def test_bad_key_files_are_refused(tmp_path) -> None:
+    path = tmp_path / "keys.txt"
+    for text, said in (("", "has no keys"), ("ann 12\n", "line 1: not a name"), (f"{LOCAL} {'0' * 64}\n", "line 1")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            Keys.load(path)
+    with pytest.raises(ConfigError, match="cannot read the keys"):
+        Keys.load(tmp_path / "none.txt")
+    for name in ("", "a b", LOCAL, "x" * 65, "../x"):
+        with pytest.raises(ConfigError, match="cannot be named"):
+            add_key(tmp_path / "other.txt", name)
+    path.unlink()
+    old = add_key(path, "ann")
+    new = add_key(path, "ann")  # takes the place of the old one
+    assert (Keys.load(path).name_of(old), Keys.load(path).name_of(new)) == (None, "ann")
+
+
+def test_without_keys_only_this_machine_and_no_other_site_is_heard(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        assert client.get("/v1/models", headers={"Host": "evil.example"}).status_code == 403
+        assert (
+            client.post("/v1/files", files={"file": ("a", b"x")}, headers={"Origin": "https://evil.example"}).status_code
+            == 403
+        )
+        own = str(client.base_url).rstrip("/")
+        assert client.post("/v1/files", files={"file": ("a", b"x")}, headers={"Origin": own}).status_code == 200
+
+
+def test_the_queue_refuses_what_is_too_much(tmp_path) -> None:
+    held, limits = Held(), Limits(readings=1, queue=2)
+    with served(model(held), tmp_path, limits=limits) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        ids = [client.post("/v1/readings", json=asked).json()["id"]]
+        assert held.reached.wait(30)
+        ids += [client.post("/v1/readings", json=asked).json()["id"] for _ in range(2)]
+        refused = client.post("/v1/readings", json=asked)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+        assert "2 readings are waiting" in refused.json()["error"]["message"]
+        held.go.set()
+        assert [ended(client, id)["status"] for id in ids] == ["answered"] * 3
+
+
+def test_tokens_of_a_day_are_counted_and_limited(tmp_path) -> None:
+    with served(model(), tmp_path, limits=Limits(tokens_per_day=100)) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        first = ended(client, client.post("/v1/readings", json=asked).json()["id"])["result"]
+        refused = client.post("/v1/readings", json=asked)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) <= 86400
+        used = [first[name][kind] for name in ("usage", "verification") for kind in ("prompt_tokens", "completion_tokens")]
+        assert f"{sum(used):,} tokens were spent today, the limit is 100" in refused.json()["error"]["message"]
+        assert f'memagent_tokens_total{{key="local"}} {float(sum(used))}' in client.get("/metrics").text
+    with served(model(), tmp_path, limits=Limits(tokens_per_day=100)) as client:  # also after a restart
+        assert client.post("/v1/readings", json=asked).status_code == 429
+
+
+def test_bodies_are_bounded_as_they_come_in(tmp_path) -> None:
+    with served(model(), tmp_path, limits=Limits(upload_bytes=10_000)) as client:
+        for body in (b"x" * 20_000, (b"x" * 1000 for _ in range(20))):  # with its length, and in chunks without
+            refused = client.post("/v1/readings", content=body, headers={"content-type": "application/json"})
+            assert refused.status_code == 413
+        assert client.post("/v1/files", files={"file": ("a.txt", b"x" * 20_000)}).status_code == 413
+        assert list((tmp_path / "files").iterdir()) == []
+
+
+HOSTILE = [
+    ("POST", "/v1/readings", b"{", None),
+    ("POST", "/v1/readings", b"[]", None),
+    ("POST", "/v1/readings", b'{"question": 5, "text": "x"}', None),
+    ("POST", "/v1/readings", b'{"question": "", "text": "x"}', None),
+    ("POST", "/v1/readings", b'{"question": "q"}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "documents": ["y"]}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "more": 1}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "options": {"profile": "/etc/passwd"}}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "options": {"schema": "/etc/passwd"}}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "options": {"schema": {"$ref": "http://127.0.0.1/"}}}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "options": {"reader": "none"}}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "options": {"chunk_tokens": 1e99}}', None),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "\\ud800"}', None),
+    ("POST", "/v1/readings", b"[" * 100_000, None),
+    ("POST", "/v1/readings", b"\xff\xfe", None),
+    ("POST", "/v1/chat/completions", b'{"messages": []}', None),
+    ("POST", "/v1/chat/completions", b'{"messages": [{"role": "assistant", "content": "x"}]}', None),
+    ("POST", "/v1/chat/completions", b'{"messages": [{"role": "user", "content": "x"}], "n": 3}', None),
+    ("POST", "/v1/chat/completions", b'{"model": "gpt-5", "messages": [{"role": "user", "content": "x"}]}', None),
+    ("POST", "/v1/chat/completions", b'{"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}', None),
+    ("GET", "/v1/readings/..%2f..%2fetc%2fpasswd", None, None),
+    ("GET", "/v1/readings/reading-x/events", None, {"Last-Event-ID": "9" * 5000}),
+    ("GET", "/v1/readings?limit=x", None, None),
+    ("DELETE", "/v1/files/file-x", None, None),
+    ("PUT", "/v1/readings", b"x", None),
+    ("GET", "/none", None, {"X-Odd": "a\tb"}),
+]  # fmt: skip
+
+
+def test_hostile_requests_are_refused_in_one_form(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        for method, route, body, headers in HOSTILE:
+            made = client.request(
+                method, route, content=body, headers={"content-type": "application/json", **(headers or {})}
+            )
+            assert 400 <= made.status_code < 500, (route, body, made.text)
+            assert set(made.json()["error"]) == {"message", "type", "param", "code"}
+            assert "Traceback" not in made.text
+            assert str(tmp_path) not in made.text
+            assert made.headers["x-content-type-options"] == "nosniff"
+        assert client.get("/v1/readings").json() == {"readings": []}
+
+
+# OpenAI's client
+
+
+def test_the_client_of_openai_works_unchanged(tmp_path) -> None:
+    with served(model(), tmp_path) as http:
+        client = openai.OpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0)
+        assert {"memagent", "memagent:memory", "memagent:gated"} <= {one.id for one in client.models.list()}
+        messages = [{"role": "user", "content": f"{TEXT}\n\nthe code?"}]
+        made = client.chat.completions.create(model="memagent", messages=messages)
+        assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("4821973", "stop")
+        assert made.usage.prompt_tokens > 1000
+        assert made.model_extra["memagent"]["status"] == "supported"
+        kept = client.files.create(file=("log.txt", TEXT.encode()), purpose="user_data")
+        data = f"data:text/plain;base64,{base64.b64encode(TEXT.encode()).decode()}"
+        for file in ({"file_id": kept.id}, {"file_data": data, "filename": "log.txt"}):
+            parts = [{"type": "file", "file": file}, {"type": "text", "text": "the code?"}]
+            made = client.chat.completions.create(model="memagent:gated", messages=[{"role": "user", "content": parts}])
+            assert made.choices[0].message.content == "4821973"
+            assert made.model_extra["memagent"]["quotes"][0]["file"] == "log.txt"
+        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4'"):
+            client.chat.completions.create(model="gpt-4", messages=messages)
+
+
+def test_a_stream_tells_progress_and_then_the_answer(tmp_path) -> None:
+    with served(model(), tmp_path) as http:
+        client = openai.OpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0)
+        messages = [{"role": "user", "content": f"{TEXT}\n\nthe code?"}]
+        chunks = list(
+            client.chat.completions.create(
+                model="memagent", messages=messages, stream=True, stream_options={"include_usage": True}
+            )
+        )
+        said = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+        thought = [one.choices[0].delta.model_extra.get("reasoning_content") for one in chunks if one.choices]
+        assert said == "4821973"
+        assert any(text and text.startswith("turn ") for text in thought)
+        assert chunks[-1].usage.total_tokens > 1000
+        assert len({one.id for one in chunks}) == 1
+
+
+def test_a_client_that_goes_away_cancels_its_reading(tmp_path) -> None:
+    held = Held()
+    with served(model(held), tmp_path) as client:
+        body = {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            assert held.reached.wait(30)
+        threading.Timer(0.2, held.go.set).start()
+        [one] = client.get("/v1/readings").json()["readings"]
+        assert ended(client, one["id"])["status"] == "cancelled"
+
+
+# Which is the document
+
+
+@pytest.mark.parametrize(
+    ("messages", "document", "question"),
+    [
+        ([("user", "A long text.\n\nOf two parts.\n\nWhat is it?")], "A long text.\n\nOf two parts.", "What is it?"),
+        ([("user", "What is it?")], "What is it?", "What is it?"),
+        ([("system", "Read a long text."), ("user", "What is it?")], "Read a long text.", "What is it?"),
+        ([("user", "A long text."), ("assistant", "Read."), ("user", "What?")], "A long text.\n\nRead.", "What?"),
+        ([("system", "Be brief."), ("user", "A long text, long.\n\nWhat?")], "A long text, long.", "Be brief.\nWhat?"),
+        ([("user", "A long text."), ("user", "What is it?"), ("assistant", "Well")], "A long text.", "What is it?"),
+    ],
+)  # fmt: skip
+def test_the_long_part_is_the_document_and_the_last_question_the_question(messages, document, question) -> None:
+    found = asked([Message(role=role, content=content) for role, content in messages])
+    assert (found.text, found.question) == (document, question)
+
+
+# The queue
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(1, 5), st.integers(1, 3))
+def test_keys_take_turns_and_no_limit_is_passed(owners, at_once, per_key) -> None:
+    queue = FairQueue(Limits(readings=at_once, readings_per_key=per_key))
+    for number, owner in enumerate(owners):
+        queue.put(Job(id=str(number), owner=owner, created=0.0, question="q"))
+    running, order = [], []
+    while len(order) < len(owners):
+        while (job := queue.take()) is not None:
+            running.append(job)
+            order.append(job)
+            assert len(running) <= at_once
+            assert [one.owner for one in running].count(job.owner) <= per_key
+        queue.done(running.pop(0))
+    assert sorted(int(job.id) for job in order) == list(range(len(owners)))
+    for owner in "abc":
+        own = [int(job.id) for job in order if job.owner == owner]
+        assert own == sorted(own)
+    if at_once == 1:  # a key waits no longer than for one job of each other key
+        for place, job in enumerate(order[:-1]):
+            later = [one.owner for one in order[place + 1 :]]
+            if job.owner == order[place + 1].owner:
+                assert set(later) == {job.owner}
