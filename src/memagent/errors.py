@@ -65,3 +65,21 @@ class TaskError(MemagentError, ValueError):
 
 class TrainingError(MemagentError, RuntimeError):
     """Training cannot start, resume or go on."""
+
+
+# The first class that an error is of counts.
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (TooLongError, "too_long"),
+    (ContextTooLongError, "too_long"),
+    (DocumentError, "document"),
+    (ConfigError, "config"),
+    (ModelUnavailableError, "unavailable"),
+    (ModelRefusedError, "refused"),
+    (ModelReplyError, "reply"),
+    (ModelError, "model"),
+)
+
+
+def failure_kind(error: BaseException | None) -> str | None:
+    """The word by which records name the kind of a failure; None for other errors."""
+    return next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)

@@ -71,8 +71,8 @@ Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
 class Session:
     """Reads `document` with an opened model under `settings`. With a journal, every turn is on disk before the next.
 
-    `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again. `verified`:
-    answers are held against the document.
+    `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again; `label` is
+    kept there beside them. `verified`: answers are held against the document.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Session:
         paths: Sequence[str] = (),
         encoding: str | None = None,
         verified: bool = True,
+        label: Mapping[str, Any] | None = None,
     ) -> None:
         self.document = document
         self.opened = opened
@@ -93,6 +94,7 @@ class Session:
         self.paths = list(paths)
         self.encoding = encoding
         self.verified = verified
+        self.label = dict(label or {})
         self._cuts: dict[tuple[int, str], Chunks] = {}
         self.choice: Choice | None = None
 
@@ -214,7 +216,7 @@ class Session:
     def _described(self, plan: Plan) -> dict[str, Any]:
         """What the journal has of the document."""
         own = {"tokens": plan.tokens, "paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
-        return {**describe(self.document), **own}
+        return {**describe(self.document), **own, **self.label}
 
     def _observer(self, readings: Sequence[Progress], watcher: Watcher | None, began: float) -> Observer:
         lock = threading.Lock()

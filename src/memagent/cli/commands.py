@@ -10,6 +10,7 @@ from memagent import __version__
 from memagent.cli import (
     again,
     ask,
+    batch,
     eval,
     importing,
     mcp_serve,
@@ -21,7 +22,7 @@ from memagent.cli import (
     tasks,
     train,
     watch,
-)  # fmt: skip
+)
 from memagent.cli.console import escape_unencodable
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ app.command("ask")(ask.ask)
 app.command("resume")(again.resume)
 app.command("extend")(again.extend)
 app.command("readers")(readers.readers)
+app.command("batch")(batch.batch)
 app.command("tasks")(tasks.tasks)
 app.command("synth")(tasks.synth)
 app.command("import")(importing.import_file)

@@ -11,13 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import shlex
-import sys
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -25,13 +20,13 @@ from typing import IO, Any
 from memagent.errors import ConfigError
 from memagent.evaluation.records import RECORD_VERSION, Record
 from memagent.evaluation.runs import RUN_SCHEMA, RUN_VERSION, read_header
-from memagent.files import atomic_file, locked
+from memagent.files import locked
+from memagent.folders import USUALLY_FREE, check_same, mend, now, write_header
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
 
-_PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
 # Values that may differ when a run is continued: where, when and with how many readings at once it runs.
-_MAY_CHANGE = frozenset({"versions", "machine", "command", "started", "finished", "samples.path", "batch", "concurrency"})
+_MAY_CHANGE = USUALLY_FREE | {"samples.path", "batch", "concurrency"}
 
 Key = tuple[str, int]
 
@@ -60,7 +55,7 @@ class RunFolder:
             raise ConfigError(f"{path} is a file: choose a folder for the run")
         if file.exists():
             known = read_header(path)
-            _check_same(path, known, config)
+            check_same(f"the run in {path}", known, config, _MAY_CHANGE)
             config = {**config, "started": known.get("started"), "versions": known.get("versions"), "finished": None}
         elif path.exists() and any(not one.name.startswith("run.json.") for one in path.iterdir()):
             raise ConfigError(f"{path} is not empty and does not contain a run: choose another folder")
@@ -68,7 +63,7 @@ class RunFolder:
             try:
                 path.mkdir(parents=True, exist_ok=True)
                 resources.enter_context(locked(path))
-                _write_config(file, config)
+                write_header(file, config)
                 done = _mend(records, frozenset(again)) if records.exists() else set()
                 stream = resources.enter_context(records.open("ab"))
             except OSError as error:
@@ -98,8 +93,8 @@ class RunFolder:
 
     def finish(self) -> None:
         """Marks the run as finished."""
-        self.config = {**self.config, "finished": _now()}
-        _write_config(self.path / "run.json", self.config)
+        self.config = {**self.config, "finished": now()}
+        write_header(self.path / "run.json", self.config)
 
     def close(self) -> None:
         self._resources.close()
@@ -124,80 +119,16 @@ class RunFolder:
         return found
 
 
-def describe_machine() -> dict[str, Any]:
-    """Versions, machine and command, for a run's configuration."""
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    machine = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
-    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "memagent"), *sys.argv[1:]])
-    return {"versions": versions, "machine": machine, "command": command, "started": _now(), "finished": None}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    before, now = _flat("", old), _flat("", json.loads(json.dumps(new)))
-    wrote, writes = old.get("versions", {}).get("memagent"), new.get("versions", {}).get("memagent")
-    changes = [f"memagent: {wrote} → {writes}"] if wrote != writes else []
-    for name in dict.fromkeys([*before, *now]):
-        if any(name == free or name.startswith(f"{free}.") for free in _MAY_CHANGE):
-            continue
-        if before.get(name) != now.get(name):
-            changes.append(f"{name}: {_brief(before.get(name))} → {_brief(now.get(name))}")
-    if changes:
-        raise ConfigError(
-            f"the run in {path} has other settings: {'; '.join(changes)}. Use the same settings, or another folder"
-        )
-
-
-def _flat(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value:
-        return {name: value}
-    lead = f"{name}." if name else ""
-    return {inner: leaf for key, item in value.items() for inner, leaf in _flat(f"{lead}{key}", item).items()}
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
-
-
-def _write_config(file: Path, config: Mapping[str, Any]) -> None:
-    with atomic_file(file) as stream:
-        stream.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-
-
 def _mend(file: Path, again: frozenset[str]) -> set[Key]:
     """The keys of the records to keep. Removes an incomplete last line, and records of readings to repeat."""
-    kept: list[bytes] = []
     done: set[Key] = set()
-    whole = 0
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                values = json.loads(line)
-                key, kind, wrote = (values["sample"], values["attempt"]), values["error_kind"], values["version"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise ConfigError(f"{file}, line {number}: not a record: {error}") from error
-            if wrote != RECORD_VERSION:
-                raise ConfigError(
-                    f"{file}, line {number}: the record has version {wrote}, this memagent writes {RECORD_VERSION}"
-                )
-            whole += len(line)
-            if kind is None or kind not in again:
-                done.add(key)
-                kept.append(line)
-    if sum(map(len, kept)) < whole:
-        with atomic_file(file) as copy:
-            copy.write(b"".join(kept).decode())
-    else:
-        os.truncate(file, whole)
+
+    def keep(values: dict[str, Any]) -> bool:
+        key, kind = (values["sample"], values["attempt"]), values["error_kind"]
+        if kind is not None and kind in again:
+            return False
+        done.add(key)
+        return True
+
+    mend(file, RECORD_VERSION, keep)
     return done

@@ -12,17 +12,10 @@ from typing import Any
 from memagent.core import Plan
 from memagent.core import reading as protocol
 from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch, together
-from memagent.errors import (
-    ConfigError,
-    ContextTooLongError,
-    ModelError,
-    ModelRefusedError,
-    ModelReplyError,
-    ModelUnavailableError,
-    TooLongError,
-)
-from memagent.evaluation.folder import Key, RunFolder, describe_machine
+from memagent.errors import ConfigError, ModelError, ModelRefusedError, ModelUnavailableError, failure_kind
+from memagent.evaluation.folder import Key, RunFolder
 from memagent.evaluation.records import Record, RecordedTurn
+from memagent.folders import describe_machine
 from memagent.journal.redaction import strip_urls
 from memagent.models.open import OpenModel
 from memagent.scoring import scores
@@ -33,15 +26,6 @@ from memagent.tasks.files import Entry, SampleFile
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
 
-_KINDS: tuple[tuple[type[Exception], str], ...] = (
-    (TooLongError, "too_long"),
-    (ContextTooLongError, "too_long"),
-    (ConfigError, "config"),
-    (ModelUnavailableError, "unavailable"),
-    (ModelRefusedError, "refused"),
-    (ModelReplyError, "reply"),
-    (ModelError, "model"),
-)
 _BLOCK = 1 << 16  # characters
 # Failures that may not happen again; the others would.
 TRANSIENT = ("unavailable", "refused", "reply", "model")
@@ -331,7 +315,7 @@ def _record(
     turns: tuple[RecordedTurn, ...],
     error: Exception | None,
 ) -> Record:
-    kind = next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
+    kind = failure_kind(error)
     message = None if error is None else strip_urls(str(error))
     if error is None and not answer:
         message, kind = "the model gave an empty answer", "empty"

@@ -39,8 +39,8 @@ class Endpoint:
         """From the user's values. Missing parts come from the environment: MEMAGENT_BASE_URL, then OPENAI_BASE_URL;
         MEMAGENT_API_KEY, then OPENAI_API_KEY. `user:password@` in the URL is sent as basic authentication, in place of
         the key. Raises ConfigError for what is not an http(s) URL."""
-        given = base_url or _environment("BASE_URL") or DEFAULT_BASE_URL
-        key = api_key or _environment("API_KEY") or _PLACEHOLDER
+        given = base_url or from_environment("BASE_URL") or DEFAULT_BASE_URL
+        key = api_key or from_environment("API_KEY") or _PLACEHOLDER
         try:
             parts = urlsplit(given)
             host, port = parts.hostname, parts.port
@@ -76,7 +76,8 @@ def _base_path(path: str) -> str:
     return path.rstrip("/").removesuffix("/chat/completions")
 
 
-def _environment(name: str) -> str | None:
+def from_environment(name: str) -> str | None:
+    """What the user's environment says of a server, such as "API_KEY"."""
     return os.environ.get(f"MEMAGENT_{name}") or os.environ.get(f"OPENAI_{name}")
 
 

@@ -169,7 +169,7 @@ def _parquet(path: Path) -> Iterator[Located]:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise MissingExtraError(f"{path}: a Parquet file", "suites") from error
+        raise MissingExtraError(f"{path}: a Parquet file", "parquet") from error
     number = 0
     try:
         with parquet.ParquetFile(path) as file:

@@ -1,0 +1,101 @@
+"""Readings that come and go, each on its own, over an engine in process that is fast only with many turns at once.
+
+Turns that wait at the same time are generated in one call, whatever document they belong to. A reading that ends makes room
+for the next at once; no reading waits for the longest of its batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from memagent.core import Completion, Engine, Turn
+from memagent.core.types import Tokenizer
+
+# Seconds to wait for the turns of the other readings, whose last ones are being written to the journal.
+_PATIENCE = 0.05
+
+
+class Lockstep:
+    """An engine whose `agenerate` generates up to `most` turns together. For one event loop.
+
+    A reading has one turn under way at a time: others fill the batch.
+    """
+
+    lockstep = False
+    concurrency = 1
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self._engine = engine
+        self._most = most
+        self._readings = 0
+        self._waiting: list[tuple[Turn, asyncio.Future[Completion]]] = []
+        self._arrived = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+
+    @property
+    def identity(self) -> str:
+        return self._engine.identity
+
+    @property
+    def window(self) -> int | None:
+        return self._engine.window
+
+    @property
+    def overhead(self) -> int:
+        return self._engine.overhead
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._engine.tokenizer
+
+    def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
+        return self._engine.generate(turns)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A reading is under way: its next turn is waited for, for a moment."""
+        self._readings += 1
+        try:
+            yield
+        finally:
+            self._readings -= 1
+            self._arrived.set()
+
+    async def agenerate(self, turn: Turn) -> Completion:
+        """Answers one turn, together with others. Raises its ModelError."""
+        result: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, result))
+        self._arrived.set()
+        if self._work is None or self._work.done():
+            self._work = asyncio.create_task(self._generate_all())
+        return await result
+
+    async def _generate_all(self) -> None:
+        while self._waiting:
+            await self._fill()
+            batch = [(turn, result) for turn, result in self._waiting[: self._most] if not result.done()]
+            self._waiting = self._waiting[self._most :]
+            try:
+                made = await asyncio.to_thread(self._engine.generate, [turn for turn, _ in batch])
+            except Exception as error:
+                made = [error] * len(batch)
+            for (_, result), one in zip(batch, made, strict=True):
+                if result.done():  # its reading was given up
+                    continue
+                if isinstance(one, Exception):
+                    result.set_exception(one)
+                else:
+                    result.set_result(one)
+
+    async def _fill(self) -> None:
+        """Waits until every reading has a turn here, or for a moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                while len(self._waiting) < min(self._readings, self._most):
+                    self._arrived.clear()
+                    await self._arrived.wait()

@@ -1,0 +1,48 @@
+"""`memagent batch --dry-run`: estimates what the jobs of a file cost, without calling the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memagent.batch.jobs import JobFile
+from memagent.batch.reading import loaded
+from memagent.cli import interrupts
+from memagent.cli.console import print_json, write
+from memagent.cli.estimate import estimate
+from memagent.errors import ConfigError, DocumentError
+from memagent.models.open import OpenModel
+from memagent.session import Session
+from memagent.settings import Settings
+
+_SUMMED = ("tokens", "calls", "prompt_tokens", "completion_tokens")
+
+
+def print_estimate(
+    file: JobFile, opened: OpenModel, settings: Sequence[Settings], *, verified: bool, as_json: bool
+) -> None:
+    """Prints the sums over all jobs. Every document is loaded and counted once, one at a time. Counts are upper bounds."""
+    totals = dict.fromkeys(_SUMMED, 0)
+    checks = dict.fromkeys(_SUMMED[1:], 0)
+    refused = 0
+    for job in file:
+        interrupts.check()
+        try:
+            with loaded(job) as document:
+                session = Session(document, opened, settings[job.form], verified=verified)
+                values = estimate(session, job.questions, None, None)
+        except (DocumentError, ConfigError):
+            refused += 1
+            continue
+        for name in totals:
+            totals[name] += values[name]
+        for name in checks:
+            checks[name] += values["verification"].get(name, 0)
+    found = {"jobs": len(file), "questions": file.questions, "failing": refused, **totals, "verification": checks}
+    if as_json:
+        print_json(found)
+        return
+    write(f"jobs       {len(file):,} with {file.questions:,} questions; {refused:,} cannot be read as asked")
+    write(f"documents  {totals['tokens']:,} tokens")
+    write(f"calls      {totals['calls']:,}, and at most {checks['calls']:,} more to verify the answers")
+    into, out = (totals[name] + checks[name] for name in _SUMMED[2:])
+    write(f"tokens     at most {into:,} in, {out:,} out, without repeated turns")
