@@ -326,5 +326,5 @@ def test_parquet_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     file = tmp_path / "x.parquet"
     file.write_bytes(b"PAR1")
-    with pytest.raises(MissingExtraError, match=r"a Parquet file needs .* 'memagent\[suites\]'"):
+    with pytest.raises(MissingExtraError, match=r"a Parquet file needs .* 'memagent\[parquet\]'"):
         import_samples(BY_NAME["2needle.jsonl"].wanted(file), tmp_path / "s.jsonl")
