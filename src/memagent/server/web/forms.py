@@ -1,0 +1,81 @@
+"""What the forms send: a question with files or a text becomes a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastapi import Request
+from starlette.datastructures import UploadFile
+
+from memagent.errors import ConfigError
+from memagent.server.readings import kept_text
+from memagent.server.state import Service
+from memagent.server.values import Job, StoredFile
+
+_QUESTION = 100_000  # characters, as our own routes take
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a form, and the files that were chosen in it."""
+
+    fields: Mapping[str, str]
+    files: tuple[UploadFile, ...] = ()
+
+
+async def sent(request: Request, service: Service) -> Form:
+    """Reads a form. Raises HTTPException if it is none."""
+    form = await request.form(max_part_size=service.limits.upload_bytes)
+    fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    files = [value for _, value in form.multi_items() if isinstance(value, UploadFile) and value.filename]
+    return Form(fields, tuple(files))
+
+
+def question_of(form: Form) -> str:
+    """The question of a form. Raises ConfigError."""
+    question = form.fields.get("question", "").replace("\r\n", "\n").strip()
+    if not question:
+        raise ConfigError("Ask a question: the field is empty")
+    if len(question) > _QUESTION:
+        raise ConfigError(f"The question has {len(question):,} characters, the limit is {_QUESTION:,}: shorten it")
+    return question
+
+
+async def submitted(service: Service, owner: str, form: Form) -> Job:
+    """The job that a form asks for. If it is refused, nothing of it is kept. Raises ConfigError or RefusedError."""
+    question, text, reader = question_of(form), form.fields.get("text", ""), form.fields.get("reader", "")
+    if bool(form.files) == bool(text.strip()):
+        both = "There are both a file and a text: leave one of them out"
+        raise ConfigError(both if form.files else "Choose a file, or paste a text")
+    if reader and reader not in service.readers:
+        raise ConfigError(f"There is no reader {reader!r} here: choose one of {', '.join(service.readers)}")
+    kept: list[StoredFile] = []
+    try:
+        for file in form.files:
+            kept.append(await asyncio.to_thread(service.keep, owner, file.filename or "document", file.file))
+        if not form.files:
+            kept.append(await kept_text(service, owner, text.replace("\r\n", "\n")))
+        job = Job(
+            id="",
+            owner=owner,
+            created=0.0,
+            question=question,
+            documents=tuple(one.id for one in kept),
+            options={"reader": reader} if reader else {},
+        )
+        return await service.jobs.submit(job)
+    except BaseException:
+        for one in kept:
+            service.store.drop(one)
+        raise
+
+
+def discarded(service: Service, job: Job) -> None:
+    """Deletes a job that is over, and those of its documents that no other job is about."""
+    service.forget(job)
+    others = {name for other in service.store.jobs(job.owner, -1) for name in other.documents}
+    for name in set(job.documents) - others:
+        if (file := service.store.file(name, job.owner)) is not None:
+            service.store.drop(file)
