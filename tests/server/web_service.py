@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ class Running:
     server: uvicorn.Server
     cookie: str = ""
 
-
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
@@ -57,16 +55,15 @@ class Running:
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, accept=headers.pop("accept", "text/html"), **headers)
 
-    def send(
-        self, path: str, fields: Mapping[str, str], files: Sequence[tuple[str, bytes]] = (), **headers: str
-    ) -> Answer:
+    def send(self, path: str, fields: Mapping[str, str], files: Sequence[tuple[str, bytes]] = (), **headers: str) -> Answer:
         """Sends a form, from a page of the service unless `origin` says otherwise."""
         headers = {"origin": self.url, "accept": "text/html", **headers}
         headers = {name: value for name, value in headers.items() if value}
         parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
-        parts += [(f'name="files"; filename="{urllib.parse.quote(name, safe=" <>=/.")}"', data) for name, data in files]
+        parts += [(f'name="files"; filename="{_named(name)}"', data) for name, data in files]
         body = b"".join(
-            f"--{_BORDER}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + data + b"\r\n" for head, data in parts
+            f"--{_BORDER}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + data + b"\r\n"
+            for head, data in parts
         )
         kind = f"multipart/form-data; boundary={_BORDER}"
         return self.ask("POST", path, body + f"--{_BORDER}--\r\n".encode(), content_type=kind, **headers)
@@ -101,6 +98,11 @@ def service(
         finally:
             server.should_exit = True
             thread.join(30)
+
+
+def _named(name: str) -> str:
+    """A file name as browsers write it into a form."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def until(holds: Any, seconds: float = 60) -> Any:

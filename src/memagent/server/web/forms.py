@@ -33,6 +33,11 @@ async def sent(request: Request, service: Service) -> Form:
     return Form(fields, tuple(files))
 
 
+def usual_reader(service: Service) -> str:
+    """The reader that the service was started with. A job leaves it unsaid, and so keeps the options it was given."""
+    return service.jobs.desk.options.get("reader") or "memory"
+
+
 def question_of(form: Form) -> str:
     """The question of a form. Raises ConfigError."""
     question = form.fields.get("question", "").replace("\r\n", "\n").strip()
@@ -63,7 +68,7 @@ async def submitted(service: Service, owner: str, form: Form) -> Job:
             created=0.0,
             question=question,
             documents=tuple(one.id for one in kept),
-            options={"reader": reader} if reader else {},
+            options={} if reader in ("", usual_reader(service)) else {"reader": reader},
         )
         return await service.jobs.submit(job)
     except BaseException:

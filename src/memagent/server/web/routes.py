@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -25,6 +26,7 @@ from memagent.server.web.views import home_of
 _SHOWN = 30  # readings of the history
 _MOST = 2000
 _REFRESH = 3  # seconds after which a browser without scripts looks again
+_OF_READING = re.compile(r"/(?:\?reading=|readings/)[A-Za-z0-9-]{1,100}")
 # A form of a page that sends no referrer has the origin "null", which is taken for another site.
 _HEADERS = {"referrer-policy": "same-origin"}
 
@@ -41,7 +43,7 @@ class _Page(APIRoute):
             except (HTTPException, MemagentError) as error:
                 if _wants_json(request):
                     raise
-                return _failed(error)
+                return _failed(request, error)
 
         return shown
 
@@ -114,12 +116,13 @@ async def delete(id: str, request: Request, service: TheService, owner: Owner) -
 async def login(request: Request, service: TheService) -> Response:
     """Has the browser keep a key, if it is one."""
     cookie.from_our_page(request)
-    key = (await sent(request, service)).fields.get("key", "").strip()
+    fields = (await sent(request, service)).fields
+    key, wanted = fields.get("key", "").strip(), _ours(fields.get("wanted", ""))
     if service.keys is None:
         return _on(request, "/")
     if service.keys.name_of(key) is None:
-        return _login("This is not a key of this service. Check that all of it was copied.")
-    response = _on(request, "/")
+        return _login(wanted, "This is not a key of this service. Check that all of it was copied.")
+    response = _on(request, wanted)
     cookie.remember(request, response, key)
     return response
 
@@ -188,16 +191,21 @@ def _wants_json(request: Request) -> bool:
     return "application/json" in request.headers.get("accept", "")
 
 
-def _failed(error: Exception) -> Response:
+def _failed(request: Request, error: Exception) -> Response:
     if code_of(error) == 401:
-        return _login()
+        return _login(f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path)
     title = "There is nothing here" if code_of(error) == 404 else "That did not work"
     page = rendered("message.html.j2", title=title, text=_words(error))
     return HTMLResponse(page, code_of(error), _HEADERS)
 
 
-def _login(error: str = "") -> Response:
-    return HTMLResponse(rendered("login.html.j2", error=error), 401, _HEADERS)
+def _login(wanted: str, error: str = "") -> Response:
+    return HTMLResponse(rendered("login.html.j2", wanted=_ours(wanted), error=error), 401, _HEADERS)
+
+
+def _ours(address: str) -> str:
+    """An address to go on to after the login, if it is that of a reading; otherwise that of the form."""
+    return address if _OF_READING.fullmatch(address) else "/"
 
 
 def _words(error: Exception) -> str:

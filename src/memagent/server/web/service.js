@@ -53,7 +53,7 @@
   function tooLarge(form) {
     const limit = Number(form.dataset.limit || Infinity);
     let all = 0;
-    for (const value of new FormData(form).values()) all += typeof value === "string" ? new Blob([value]).size : value.size;
+    for (const value of new FormData(form).values()) all += 1024 + (typeof value === "string" ? new Blob([value]).size : value.size);
     return all > limit ? `That is ${size(all)}, and the service takes at most ${size(limit)} at a time.` : "";
   }
 
@@ -73,16 +73,18 @@
     button.disabled = true;
     refuse(form, "");
     if (sending) say(sending, "Sending …");
+    if ("stay" in form.dataset) button.textContent = "Cancelling …"; // the turn that is under way is waited for
     request.upload.onprogress = (event) => {
       if (sending && event.lengthComputable && event.total > 1e6) say(sending, `Sending … ${Math.floor(100 * event.loaded / event.total)} %`);
     };
     request.onloadend = () => {
       if (request.status >= 200 && request.status < 300) {
-        if ("stay" in form.dataset) return; // the end of the reading is told by its events
+        if ("stay" in form.dataset) return; // that the reading has ended is told by its events
         location.assign(JSON.parse(request.responseText).next);
         return;
       }
       button.disabled = false;
+      if ("stay" in form.dataset) button.textContent = "Cancel";
       if (sending) say(sending, "");
       refuse(form, trouble(form, request));
     };
@@ -158,18 +160,18 @@
       clearTimeout(drawing);
       drawing = 0;
       if (!last || !live.isConnected) return;
-      const all = last.turn + (last.left || 0), done = Math.max(last.turn, last.turns || 0);
+      const { turns: done, left } = last, all = done + left;
       $("state").textContent = "Reading";
-      $("turns").textContent = `turn ${counted(done)} of ${counted(Math.max(all, done + (last.left || 0)))}`;
+      $("turns").textContent = `turn ${counted(done)} of ${counted(all)}`;
       $("left").textContent = last.seconds_left ? lasting(last.seconds_left) : "";
-      $("bar").max = done + (last.left || 0) || 1;
+      $("bar").max = all;
       $("bar").value = done;
-      document.title = `${Math.floor(100 * done / (done + (last.left || 0) || 1))} % · ${title}`;
+      document.title = `${Math.floor(100 * done / all)} % · ${title}`;
       if (memory !== null) lines(memory);
       memory = null;
       if (Date.now() - told > TELL) {
         told = Date.now();
-        $("said").textContent = `Turn ${done} of ${done + (last.left || 0)}. ${$("left").textContent}`;
+        $("said").textContent = `Turn ${done} of ${all}. ${$("left").textContent}`;
       }
     }
 
@@ -196,7 +198,7 @@
       const values = JSON.parse(event.data);
       const changed = "memory" in values ? values.turn : last ? last.changed : 0;
       if ("memory" in values) memory = values.memory;
-      last = { ...values, changed };
+      last = { turns: values.turn, left: 0, ...last, ...values, changed }; // what is left is not said of a reading that has ended
       drawing = drawing || setTimeout(draw, DRAW);
     }
 
@@ -245,7 +247,7 @@
       localTimes(now);
       if (name === "reading") {
         const answer = now.querySelector(".answer"), status = now.querySelector(".status");
-        $("said").textContent = [status, answer].filter(Boolean).map((one) => one.textContent).join(" ");
+        $("said").textContent = [status, answer].filter(Boolean).map((one) => one.textContent).join(" ").slice(0, 1000);
         if (inside) $("asked").focus({ preventScroll: true });
       }
     }

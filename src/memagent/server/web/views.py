@@ -11,6 +11,7 @@ from memagent.errors import ConfigError
 from memagent.page.words import verified
 from memagent.server.state import Service
 from memagent.server.values import Job
+from memagent.server.web.forms import usual_reader
 
 _QUOTES = 50  # the maximum in the answer; the page of the reading has more
 _NAMES = 5  # names of documents that are listed
@@ -92,7 +93,7 @@ def home_of(
     return Home(
         owner=owner if service.keys is not None else "",
         readers=[(name, _READERS.get(name, "")) for name in service.readers],
-        usual=service.jobs.desk.options.get("reader") or "memory",
+        usual=usual_reader(service),
         limit=service.limits.upload_bytes,
         rows=[_row(service, one) for one in jobs[:show]],
         more=show * 4 if len(jobs) > show else 0,
@@ -133,7 +134,7 @@ def _looked(service: Service, job: Job) -> Looked:
         row=_row(service, job),
         tone=tone,
         said=said,
-        reader=str(job.options.get("reader") or ""),
+        reader="" if job.parent else str(job.options.get("reader") or usual_reader(service)),
         look=service.jobs.look(job),
         result=result,
         quotes=quotes[:_QUOTES],
