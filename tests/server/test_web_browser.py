@@ -13,7 +13,7 @@ from memagent.models.open import OpenModel, open_model
 from memagent.models.scripted import ScriptedModel
 from memagent.server.keys import add_key
 from memagent.server.values import Limits
-from tests.cli.conftest import FACT, reader
+from tests.cli.conftest import FACT
 from tests.evaluation.conftest import browser
 from tests.evaluation.test_report_browser import contrast, resize, visible
 from tests.server.test_web import HIT, ODD, OPTIONS, QUESTION, TEXT, Gate
@@ -152,14 +152,15 @@ def test_from_a_file_to_an_answer_that_is_checked_and_asked_again(browser, site,
 
 def test_the_memory_is_shown_as_it_changes_and_the_reading_can_be_cancelled(browser, scripted, gate):
     page = opened(browser, scripted)
-    gate.hold(after=3)
+    gate.hold(after=4)
     ask(page, text=TEXT)
-    until(lambda: [line.text for line in visible(page, "#memory .said.new")] == [FACT, "read 3"])
-    assert one(page, "#turns").text.startswith("turn 3 of ")
-    assert one(page, "#changed").text == "changed in turn 3"
-    assert one(page, "#bar").get_attribute("value") == "3"
+    until(lambda: [line.text for line in visible(page, "#memory .said.new")] == ["read 4"])
+    assert [line.text for line in visible(page, "#memory .said")] == [FACT, "read 4"]
+    assert one(page, "#turns").text.startswith("turn 4 of ")
+    assert one(page, "#changed").text == "changed in turn 4"
+    assert one(page, "#bar").get_attribute("value") == "4"
     page.refresh()
-    until(lambda: [line.text for line in visible(page, "#memory .said")] == [FACT, "read 3"])
+    until(lambda: [line.text for line in visible(page, "#memory .said")] == [FACT, "read 4"])
     gate.let_go(after=0.5)
     one(page, ".live button").click()
     until(lambda: visible(page, "#ended"))
@@ -250,7 +251,7 @@ def test_hostile_text_in_the_memory_is_text_while_it_is_read(browser, tmp_path, 
         ask(page, text=TEXT)
         [line] = until(lambda: visible(page, "#memory .said"))
         assert line.get_attribute("textContent").startswith(HIT)
-        assert [mark.text for mark in line.find_elements("css selector", ".odd")][0] == "U+202E"
+        assert line.find_element("css selector", ".odd").text == "U+202E"
         assert page.execute_script("return [window.hit, document.images.length]") == [None, 0]
         assert fits(page)
         gate.open.set()

@@ -154,7 +154,8 @@
     const live = $("live");
     if (!live) return;
     const id = live.dataset.id, title = document.title;
-    let before = [], memory = null, last = null, drawing = 0, told = 0, source = null;
+    const split = (text) => text.split(/\r\n?|\n/);
+    let before = "", memory = "", changed = 0, stale = false, last = null, drawing = 0, told = 0, source = null;
 
     function draw() {
       clearTimeout(drawing);
@@ -167,38 +168,33 @@
       $("bar").max = all;
       $("bar").value = done;
       document.title = `${Math.floor(100 * done / all)} % · ${title}`;
-      if (memory !== null) lines(memory);
-      memory = null;
+      if (stale) lines();
+      stale = false;
       if (Date.now() - told > TELL) {
         told = Date.now();
         $("said").textContent = `Turn ${done} of ${all}. ${$("left").textContent}`;
       }
     }
 
-    // Only what is new is marked; lines that stay are the same elements, so that a selection in them stays too.
-    function lines(text) {
-      const box = $("memory"), after = text.split(/\r\n?|\n/), known = new Map();
-      for (const node of box.querySelectorAll(".said")) {
-        node.classList.remove("new");
-        known.set(node.dataset.text, [...(known.get(node.dataset.text) || []), node]);
-      }
-      box.replaceChildren(...after.map((line) => {
-        const kept = (known.get(line) || []).shift();
-        if (kept) return kept;
-        const node = put(document.createElement("div"), line);
+    // What the last change brought is marked. Lines that stay are the same elements, so that a selection in them stays too.
+    function lines() {
+      const box = $("memory"), old = new Set(split(before)), known = new Map();
+      for (const node of box.querySelectorAll(".said")) known.set(node.dataset.text, [...(known.get(node.dataset.text) || []), node]);
+      box.replaceChildren(...split(memory).map((line) => {
+        const node = (known.get(line) || []).shift() || put(document.createElement("div"), line);
         node.dataset.text = line;
-        node.className = before.length || line.trim() ? "said new" : "said";
+        node.className = old.has(line) ? "said" : "said new";
         return node;
       }));
-      before = after;
-      $("changed").textContent = `changed in turn ${counted(last.changed)}`;
+      $("changed").textContent = `changed in turn ${counted(changed)}`;
     }
 
     function turn(event) {
       const values = JSON.parse(event.data);
-      const changed = "memory" in values ? values.turn : last ? last.changed : 0;
-      if ("memory" in values) memory = values.memory;
-      last = { turns: values.turn, left: 0, ...last, ...values, changed }; // what is left is not said of a reading that has ended
+      if ("memory" in values && values.memory !== memory) {
+        [before, memory, changed, stale] = [memory, values.memory, values.turn, true];
+      }
+      last = { turns: values.turn, left: 0, ...last, ...values }; // what is left is not said of a reading that has ended
       drawing = drawing || setTimeout(draw, DRAW);
     }
 
