@@ -79,6 +79,11 @@ def over(site, id):
     return until(lambda: (page := site.get(f"/?reading={id}").text) and "data-open" not in article(page) and page)
 
 
+def kept(site):
+    """The ids of the files of a key."""
+    return [file["id"] for file in json.loads(site.get("/v1/files").text)["data"]]
+
+
 def article(page):
     return page.partition("<article")[2].partition("</article>")[0]
 
@@ -100,7 +105,7 @@ def test_without_scripts_the_form_leads_to_a_page_that_looks_again_until_it_is_t
     assert f">{FACT}</mark>" in read.text
     assert "log &lt;b&gt;of the sea.txt" in read.text
     assert f'<a href="/?reading={id}">' in read.text
-    assert "file-" not in read.text, "a file is named as its owner knows it"
+    assert "part-" not in read.text, "a file is named as its owner knows it"
     assert "memagent resume" not in read.text
     policy = read.headers["content-security-policy"]
     assert "script-src 'sha256-" in policy
@@ -143,28 +148,28 @@ def test_a_reading_that_was_not_answered_has_no_memory_to_ask(site, gate):
     assert "Only a reading that was answered" in refused.text
 
 
-def test_deleting_a_reading_deletes_its_document_unless_another_reading_is_about_it(site):
-    first = sent(site)
-    over(site, first)
-    [kept] = json.loads(site.get("/v1/files").text)["data"]
-    asked = json.dumps({"question": QUESTION, "documents": [kept["id"]]}).encode()
-    other = json.loads(site.ask("POST", "/v1/readings", asked, content_type="application/json").text)["id"]
-    over(site, other)
-    assert site.send(f"/readings/{first}/delete", {}).headers["location"] == "/"
-    assert history(site.get("/").text) == [other]
-    assert len(json.loads(site.get("/v1/files").text)["data"]) == 1
-    site.send(f"/readings/{other}/delete", {})
+def test_deleting_a_reading_deletes_its_document_but_no_file_of_the_key(site, tmp_path):
+    uploaded = json.loads(site.send("/v1/files", {}, [("log.txt", TEXT.encode())], field="file").text)["id"]
+    asked = json.dumps({"question": QUESTION, "documents": [uploaded]}).encode()
+    first = json.loads(site.ask("POST", "/v1/readings", asked, content_type="application/json").text)["id"]
+    second = sent(site, text="", files=[("other.txt", TEXT.encode())])
+    over(site, first), over(site, second)
+    assert kept(site) == [uploaded], "what came with a form belongs to its reading"
+    for id in (first, second):
+        assert site.send(f"/readings/{id}/delete", {}).headers["location"] == "/"
     assert history(site.get("/").text) == []
-    assert json.loads(site.get("/v1/files").text)["data"] == []
+    assert [path.stem for path in (tmp_path / "data/files").iterdir()] == [uploaded]
     assert site.get(f"/readings/{first}").status == 404
     assert "There is nothing here" in site.get(f"/?reading={first}").text
 
 
 def test_a_document_that_was_deleted_is_not_shown_and_the_page_says_so(site):
-    id = sent(site)
+    uploaded = json.loads(site.send("/v1/files", {}, [("log.txt", TEXT.encode())], field="file").text)["id"]
+    asked = json.dumps({"question": QUESTION, "documents": [uploaded]}).encode()
+    id = json.loads(site.ask("POST", "/v1/readings", asked, content_type="application/json").text)["id"]
     over(site, id)
-    [kept] = json.loads(site.get("/v1/files").text)["data"]
-    assert site.ask("DELETE", f"/v1/files/{kept['id']}").status == 200
+    assert "log.txt" in site.get("/").text
+    assert site.ask("DELETE", f"/v1/files/{uploaded}").status == 200
     assert "The document is not shown" in site.get(f"/readings/{id}").text
     assert "a deleted file" in site.get("/").text
 
@@ -180,7 +185,7 @@ def test_a_document_that_was_deleted_is_not_shown_and_the_page_says_so(site):
         ({"question": QUESTION, "text": f"\n{HIT}"}, [("a.txt", b"one")], "both a file and a text"),
     ],
 )
-def test_a_form_that_is_refused_says_why_and_keeps_what_was_typed(site, fields, files, said):
+def test_a_form_that_is_refused_says_why_and_keeps_what_was_typed(site, tmp_path, fields, files, said):
     refused = site.send("/readings", fields, files)
     assert refused.status == 400
     assert said in refused.text.partition('role="alert"')[2].partition("</p>")[0]
@@ -189,7 +194,7 @@ def test_a_form_that_is_refused_says_why_and_keeps_what_was_typed(site, fields, 
     for mark, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&#39;"), ('"', "&#34;")):
         escaped = [text.replace(mark, name) for text in escaped]
     assert [text.replace("\r\n", "\n") for text in areas] == [text.replace("\r\n", "\n") for text in escaped]
-    assert json.loads(site.get("/v1/files").text)["data"] == []
+    assert not any((tmp_path / "data/files").iterdir())
     as_script = site.send("/readings", fields, files, accept="application/json")
     assert (as_script.status, "message" in json.loads(as_script.text)["error"]) == (400, True)
 
@@ -199,7 +204,7 @@ def test_when_too_many_readings_wait_it_says_so_and_keeps_nothing_but_what_was_t
         refused = site.send("/readings", {"question": QUESTION, "text": TEXT})
         assert (refused.status, FACT in refused.text) == (429, True)
         assert "no more are taken now" in refused.text
-        assert json.loads(site.get("/v1/files").text)["data"] == []
+        assert not any((tmp_path / "data/files").iterdir())
         as_script = site.send("/readings", {"question": QUESTION, "text": TEXT}, accept="application/json")
         assert as_script.headers["retry-after"] == "30"
 
@@ -209,14 +214,15 @@ def test_a_file_that_cannot_be_read_is_named_as_its_owner_knows_it(site, tmp_pat
     assert "Failed" in page
     assert "report.pdf" in page
     assert str(tmp_path) not in page
-    assert "file-" not in page.partition('class="error"')[2]
+    assert "part-" not in page.partition('class="error"')[2]
 
 
 def test_a_text_of_megabytes_can_be_pasted_and_one_beyond_the_limit_cannot(tmp_path, opened, gate):
     gate.hold()
     with service(tmp_path / "data", opened, OPTIONS, limits=Limits(upload_bytes=3 << 20)) as site:
         id = sent(site, text="a line of the sea\n" * 120_000)
-        assert site.send("/readings", {"question": QUESTION, "text": "x" * (3 << 20)}).status == 413
+        refused = site.send("/readings", {"question": QUESTION, "text": "x" * (3 << 20)})
+        assert (refused.status, "the limit" in refused.text) == (413, True)
         gate.let_go(after=0.3)
         site.send(f"/readings/{id}/cancel", {})
 
@@ -303,6 +309,13 @@ def test_a_key_is_asked_for_and_kept_until_the_logout(keyed):
     assert (left.status, 'memagent_key=""' in left.headers["set-cookie"]) == (303, True)
     site.cookie = ""
     assert site.get("/").status == 401
+
+
+def test_those_without_a_key_can_send_nothing_large(keyed):
+    site, _ = keyed
+    assert site.send("/login", {"key": "x" * 20_000}).status == 400
+    assert site.send("/login", {}, [("a.txt", b"x")]).status == 400
+    assert site.send("/readings", {"question": QUESTION, "text": TEXT}).status == 401
 
 
 def test_behind_tls_the_cookie_is_for_tls_only(keyed):

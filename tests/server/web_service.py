@@ -55,12 +55,19 @@ class Running:
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, accept=headers.pop("accept", "text/html"), **headers)
 
-    def send(self, path: str, fields: Mapping[str, str], files: Sequence[tuple[str, bytes]] = (), **headers: str) -> Answer:
+    def send(
+        self,
+        path: str,
+        fields: Mapping[str, str],
+        files: Sequence[tuple[str, bytes]] = (),
+        field: str = "files",
+        **headers: str,
+    ) -> Answer:
         """Sends a form, from a page of the service unless `origin` says otherwise."""
         headers = {"origin": self.url, "accept": "text/html", **headers}
         headers = {name: value for name, value in headers.items() if value}
         parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
-        parts += [(f'name="files"; filename="{_named(name)}"', data) for name, data in files]
+        parts += [(f'name="{field}"; filename="{_named(name)}"', data) for name, data in files]
         body = b"".join(
             f"--{_BORDER}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + data + b"\r\n"
             for head, data in parts

@@ -25,6 +25,12 @@ class Form:
     files: tuple[UploadFile, ...] = ()
 
 
+async def key_sent(request: Request) -> Form:
+    """Reads the form of the login, which anyone may send: it is small. Raises HTTPException if it is none."""
+    form = await request.form(max_files=0, max_fields=10, max_part_size=10_000)
+    return Form({name: value for name, value in form.multi_items() if isinstance(value, str)})
+
+
 async def sent(request: Request, service: Service) -> Form:
     """Reads a form. Raises HTTPException if it is none."""
     form = await request.form(max_part_size=service.limits.upload_bytes)
@@ -59,7 +65,8 @@ async def submitted(service: Service, owner: str, form: Form) -> Job:
     kept: list[StoredFile] = []
     try:
         for file in form.files:
-            kept.append(await asyncio.to_thread(service.keep, owner, file.filename or "document", file.file))
+            name = file.filename or "document"
+            kept.append(await asyncio.to_thread(service.keep, owner, name, file.file, part=True))
         if not form.files:
             kept.append(await kept_text(service, owner, text.replace("\r\n", "\n")))
         job = Job(
@@ -75,12 +82,3 @@ async def submitted(service: Service, owner: str, form: Form) -> Job:
         for one in kept:
             service.store.drop(one)
         raise
-
-
-def discarded(service: Service, job: Job) -> None:
-    """Deletes a job that is over, and those of its documents that no other job is about."""
-    service.forget(job)
-    others = {name for other in service.store.jobs(job.owner, -1) for name in other.documents}
-    for name in set(job.documents) - others:
-        if (file := service.store.file(name, job.owner)) is not None:
-            service.store.drop(file)

@@ -19,7 +19,7 @@ from memagent.server.problems import code_of
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.values import Job
 from memagent.server.web.assets import asset
-from memagent.server.web.forms import Form, discarded, question_of, sent, submitted
+from memagent.server.web.forms import Form, key_sent, question_of, sent, submitted
 from memagent.server.web.render import rendered
 from memagent.server.web.views import home_of
 
@@ -106,9 +106,9 @@ async def cancel(id: str, request: Request, service: TheService, owner: Owner) -
 
 @routes.post("/readings/{id}/delete")
 async def delete(id: str, request: Request, service: TheService, owner: Owner) -> Response:
-    """Deletes a reading, and those of its documents that no other reading is about."""
+    """Deletes a reading, with the files or the text that came with it."""
     job = await service.jobs.cancel(await asyncio.to_thread(service.job, id, owner))
-    await asyncio.to_thread(discarded, service, job)
+    await asyncio.to_thread(service.jobs.forget, job)
     return _on(request, "/")
 
 
@@ -116,7 +116,7 @@ async def delete(id: str, request: Request, service: TheService, owner: Owner) -
 async def login(request: Request, service: TheService) -> Response:
     """Has the browser keep a key, if it is one."""
     cookie.from_our_page(request)
-    fields = (await sent(request, service)).fields
+    fields = (await key_sent(request)).fields
     key, wanted = fields.get("key", "").strip(), _ours(fields.get("wanted", ""))
     if service.keys is None:
         return _on(request, "/")

@@ -232,6 +232,7 @@
   async function refresh(id) {
     let found;
     try { found = await fetch(id ? `/?reading=${id}` : location.href); } catch { return false; }
+    if (found.status === 401) location.reload();
     if (!found.ok) return found.status < 500;
     const page = new DOMParser().parseFromString(await found.text(), "text/html");
     const focused = document.activeElement;

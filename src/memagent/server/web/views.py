@@ -123,7 +123,7 @@ def _names(service: Service, job: Job) -> list[str]:
     except ConfigError:
         return ["a deleted reading"]
     kept = [(name, service.store.file(name, job.owner)) for name in documents]
-    return [file.name if file else "a deleted file" if name.startswith("file-") else name for name, file in kept]
+    return [file.name if file else "a deleted file" if name.startswith(("file-", "part-")) else name for name, file in kept]
 
 
 def _looked(service: Service, job: Job) -> Looked:
