@@ -16,6 +16,7 @@ from memagent.server.values import Limits
 from tests.cli.conftest import FACT
 from tests.evaluation.conftest import browser
 from tests.evaluation.test_report_browser import contrast, resize, visible
+from tests.page.test_browser import in_view
 from tests.server.test_web import HIT, ODD, OPTIONS, QUESTION, TEXT, Gate
 from tests.server.web_service import service
 from tests.server.web_service import until as sometime
@@ -135,6 +136,7 @@ def test_from_a_file_to_an_answer_that_is_checked_and_asked_again(browser, site,
 
     one(page, "a.cited").click()
     assert one(page, "mark").text == FACT
+    assert in_view(page, one(page, "mark"))
     assert page.current_url.endswith("#mark-1")
     assert "the book.txt" in one(page, "dl").text
     assert fits(page)
