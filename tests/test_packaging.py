@@ -27,6 +27,13 @@ NEEDED = (
     "memagent/page/page.html.j2",
     "memagent/page/script.js",
     "memagent/page/style.css",
+    "memagent/server/web/home.html.j2",
+    "memagent/server/web/base.html.j2",
+    "memagent/server/web/login.html.j2",
+    "memagent/server/web/message.html.j2",
+    "memagent/server/web/service.css",
+    "memagent/server/web/service.js",
+    "memagent/server/web/icon.svg",
     "memagent/core/readers/memory.py",
     "memagent/cluster/agent_loop.yaml",
 )

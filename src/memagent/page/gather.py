@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,13 @@ class _Origin:
     found: bool = False
 
 
-def page_of(journal: Journal, record: ReadingRecord) -> PageView:
-    """The page of a reading. Raises JournalError; a document that cannot be shown is no error."""
+def page_of(journal: Journal, record: ReadingRecord, opened: Callable[[], Document] | None = None) -> PageView:
+    """The page of a reading. Raises JournalError; a document that cannot be shown is no error.
+
+    `opened` loads the document, where the paths in the journal do not.
+    """
     trace = traced(journal, record)
-    with reopened(record) as source:
+    with reopened(record, opened) as source:
         return _page(record, trace, source)
 
 

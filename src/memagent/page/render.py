@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ _TEXT = 50_000  # the maximum number of characters of an answer or a memory
 _CLAIMS = 200  # the maximum number of claims without support that are listed
 
 
-def html(page: PageView) -> str:
-    """One HTML file that needs no other, and asks for none."""
-    style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
+def html(page: PageView, back: str = "") -> str:
+    """One HTML file that needs no other, and asks for none. `back`: the address of the service that shows it."""
+    style, script = _own()
     first = page.questions[0].question if len(page.questions) == 1 else words.counted(len(page.questions), "question")
     return (
         _environment()
@@ -36,11 +37,25 @@ def html(page: PageView) -> str:
             when=datetime.fromtimestamp(page.created).strftime("%Y-%m-%d %H:%M"),
             style=Markup(style),
             script=Markup(script),
-            style_digest=_digest(style),
-            script_digest=_digest(script),
+            policy=policy(),
+            back=back,
         )
         .lstrip()
     )
+
+
+def policy() -> str:
+    """What the page may do: use its own style and its own script."""
+    style, script = map(_digest, _own())
+    return (
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _own() -> tuple[str, str]:
+    style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
+    return style, script
 
 
 def _digest(text: str) -> str:

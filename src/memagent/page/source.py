@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,21 +24,28 @@ class Source:
 
 
 @contextmanager
-def reopened(record: ReadingRecord) -> Iterator[Source]:
-    """The document of a reading, which is closed afterwards. What is wrong with it is no error here, but a note."""
+def reopened(record: ReadingRecord, opened: Callable[[], Document] | None = None) -> Iterator[Source]:
+    """The document of a reading, which is closed afterwards. What is wrong with it is no error here, but a note.
+
+    `opened` loads it, and raises MemagentError; None: it is loaded from the paths in the journal.
+    """
     size = int(str(record.document.get("characters", 0)))
-    if not _from_files(record):
+    if opened is None and not _from_files(record):
         yield Source(
             size=size, note="The document is not shown: it was read from standard input, from memory or by a watch."
         )
         return
     with ExitStack() as stack:
         try:
-            document = stack.enter_context(load(document_paths(record), encoding=document_encoding(record)))
+            document = stack.enter_context(opened() if opened else _loaded(record))
         except MemagentError as error:
             yield Source(size=size, note=f"The document is not shown: it could not be loaded again ({error}).")
             return
         yield _checked(record, document, size)
+
+
+def _loaded(record: ReadingRecord) -> Document:
+    return load(document_paths(record), encoding=document_encoding(record))
 
 
 def _checked(record: ReadingRecord, document: Document, size: int) -> Source:

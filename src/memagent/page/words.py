@@ -45,10 +45,15 @@ _ALIGNMENTS = {
 def status(question: QuestionView, page: PageView) -> tuple[str, str]:
     """The tone and the words for how far an answer can be trusted."""
     if question.answer:
-        return _VERDICTS[question.verdict.status] if question.verdict else ("plain", "Not verified")
+        return verified(question.verdict.status if question.verdict else None)
     if page.status == "answered" and not question.answer:
         return "bad", "The model gave an empty answer"
     return _ENDS.get(page.status, ("plain", page.status))
+
+
+def verified(status: str | None) -> tuple[str, str]:
+    """The tone and the words for what verification said; None: it said nothing."""
+    return _VERDICTS.get(status or "", ("plain", "Not verified"))
 
 
 def outcome(name: str) -> str:

@@ -12,11 +12,13 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from memagent import __version__
-from memagent.errors import ConfigError, DocumentError, JournalError, MemagentError
+from memagent.errors import MemagentError
 from memagent.server import chat, readings
 from memagent.server.guard import Guard
 from memagent.server.jobs import RefusedError
+from memagent.server.problems import code_of
 from memagent.server.state import Owner, Service, TheService
+from memagent.server.web import routes as web
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -34,6 +36,7 @@ def create_app(service: Service) -> Guard:
     app.state.service = service
     app.include_router(readings.routes)
     app.include_router(chat.routes)
+    app.include_router(web.routes)
     app.get("/health")(_health)
     app.get("/ready")(_ready)
     app.get("/metrics")(_metrics)
@@ -74,8 +77,7 @@ def _said(code: int, message: str, param: str | None = None, headers: dict[str, 
 async def _failed(_: Request, error: Exception) -> Response:
     if isinstance(error, RefusedError):
         return _said(429, str(error), headers={"Retry-After": str(error.after)})
-    code = 400 if isinstance(error, ConfigError | DocumentError) else 409 if isinstance(error, JournalError) else 500
-    return _said(code, str(error))
+    return _said(code_of(error), str(error))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

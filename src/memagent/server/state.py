@@ -7,6 +7,7 @@ from typing import Annotated, BinaryIO
 
 from fastapi import Depends, HTTPException, Request
 
+from memagent.server.cookie import key_in_cookie
 from memagent.server.jobs import Jobs
 from memagent.server.keys import LOCAL, Keys
 from memagent.server.metrics import Metrics
@@ -58,7 +59,8 @@ def owner_of(request: Request) -> str:
     if keys is None:
         return LOCAL
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    name = keys.name_of(key.strip()) if scheme.lower() == "bearer" else None
+    given = key.strip() if scheme.lower() == "bearer" else key_in_cookie(request)
+    name = keys.name_of(given) if given is not None else None
     if name is None:
         raise HTTPException(401, "no valid key: send it as Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
     return name

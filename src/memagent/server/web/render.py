@@ -1,0 +1,43 @@
+"""The HTML of the service. As on the page of a reading, what comes from outside is cleaned and escaped at one place."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from memagent.page.text import brief, plain, shown
+from memagent.page.words import alignment, counted, outcome
+from memagent.server.web.assets import address
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of this folder, filled in."""
+    return _environment().get_template(template).render(**values).lstrip()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=_plain,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(shown=shown, brief=brief, typed=_typed)
+    environment.globals.update(address=address, alignment=alignment, counted=counted, outcome=outcome)
+    return environment
+
+
+def _typed(text: str) -> Markup:
+    """Text for a field that can be changed, where it stays as it is."""
+    return Markup(escape(text.encode(errors="replace").decode()))
+
+
+def _plain(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
