@@ -31,7 +31,7 @@ def served(
     """A client of a service with this model."""
     with ExitStack() as stack:
         where = Place(host="127.0.0.1", port=0, folder=folder, **place)
-        app = built(stack, where, opened, "scripted", None, {**OPTIONS, **(options or {})}, limits or Limits())
+        app, _ = built(stack, where, opened, "scripted", None, {**OPTIONS, **(options or {})}, limits or Limits())
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

@@ -49,7 +49,13 @@ def test_a_service_that_is_told_to_end_ends_and_goes_on_later(tmp_path) -> None:
             id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
             while not client.get(f"/v1/readings/{id}").json().get("progress", {}).get("turns"):
                 time.sleep(0.01)
-        assert service.stop() == 0
+            with client.stream("GET", f"/v1/readings/{id}/events") as stream:  # which does not hold it up
+                lines = stream.iter_lines()
+                next(lines)
+                began = time.monotonic()
+                assert service.stop() == 0
+                assert time.monotonic() - began < 4
+                assert "event: end" not in list(lines)
         service.start()
         with service.client as client:
             found = ended(client, id)

@@ -94,7 +94,7 @@ def service(
     port = port or free_port()
     place = Place(host="127.0.0.1", port=port, folder=folder, keys=keys)
     with ExitStack() as stack:
-        app = built(stack, place, opened, model, None, options, limits or Limits())
+        app, _ = built(stack, place, opened, model, None, options, limits or Limits())
         config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)

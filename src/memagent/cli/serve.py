@@ -58,7 +58,9 @@ def serve(
             deadline=deadline,
             keep_days=keep_days,
         )
-        note(f"http://{host}:{port}/v1 · model {chosen.model} · data in {place.folder}")
+        note(
+            f"http://{host}:{port}/ · OpenAI clients: http://{host}:{port}/v1 · model {chosen.model} · data in {place.folder}"
+        )
         run(place, opened, chosen.model, chosen.base_url, chosen.options, limits)
 
 

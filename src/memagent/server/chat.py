@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from memagent.errors import ConfigError
 from memagent.server.conversation import asked
+from memagent.server.jobs import moved
 from memagent.server.readings import kept_text
 from memagent.server.schemas import ChatRequest, FilePart
 from memagent.server.state import Owner, Service, TheService
@@ -132,16 +133,21 @@ async def _stream(chat: ChatRequest, service: Service, job: Job) -> AsyncIterato
     try:
         yield chunk({"role": "assistant", "content": ""})
         last, began = -1, time.monotonic()
-        while not (job := await asyncio.to_thread(service.job, job.id, job.owner)).over:
+        while True:
+            signal = service.jobs.signal(job)
+            job = await asyncio.to_thread(service.job, job.id, job.owner)
+            if job.over or service.jobs.ending:
+                break
             done = service.jobs.look(job)
             if done and done["turns"] != last:
                 last = done["turns"]
                 said = f"turn {last} of {last + done['left']}, {time.monotonic() - began:.0f} s\n"
                 yield chunk({"reasoning_content": said, "reasoning": said})
-            await service.jobs.changed(job.id, _LOOK)
+            await moved(signal, _LOOK)
         ended = True
         if job.result is None:
-            error = {"message": job.error, "type": f"{job.kind}_error", "param": None, "code": None}
+            said = job.error or f"the service ends; the reading {job.id} goes on when it starts again"
+            error = {"message": said, "type": f"{job.kind or 'server'}_error", "param": None, "code": None}
             yield f"data: {json.dumps({'error': error})}\n\n"
             return
         yield chunk({"content": job.result["answer"]})

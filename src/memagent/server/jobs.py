@@ -49,7 +49,7 @@ class Jobs:
         self.desk, self.limits, self.metrics = desk, limits, metrics
         self._queue = FairQueue(limits)
         self._live: dict[str, _Live] = {}
-        self._closing = False
+        self._closing = self._ending = False
         metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running)
 
     @property
@@ -189,13 +189,25 @@ class Jobs:
         fresh, took = done - live.before, time.monotonic() - live.began
         return {"turns": done, "left": left, "seconds_left": round(took / fresh * left, 1) if fresh > 0 else None}
 
-    async def changed(self, id: str, timeout: float) -> None:
-        """Waits until a job has moved or is over, or the time is over."""
-        if (live := self._live.get(id)) is not None:
-            try:
-                await asyncio.wait_for(live.moved.wait(), timeout)
-            except TimeoutError:
-                return
+    def signal(self, job: Job) -> asyncio.Event:
+        """What is set when a job next moves, or is over, or the service ends. Take it before looking at the job, so that no
+        move is missed between."""
+        if (live := self._live.get(job.id)) is not None:
+            return live.moved
+        over = asyncio.Event()
+        over.set()
+        return over
+
+    @property
+    def ending(self) -> bool:
+        """Whether streams are to end, because the service does."""
+        return self._ending
+
+    def hang_up(self) -> None:
+        """Lets those who listen to jobs know that the service ends. May be called from a signal handler."""
+        self._ending = True
+        for live in list(self._live.values()):
+            self._loop.call_soon_threadsafe(self._wake, live)
 
     async def cancel(self, job: Job) -> Job:
         """Ends a job that is not over, and waits until it has."""
@@ -238,6 +250,12 @@ class Jobs:
             live = self._live.get(job.id)
         found = await asyncio.to_thread(self.desk.store.job, job.id, job.owner)
         return found or job
+
+
+async def moved(signal: asyncio.Event, timeout: float) -> None:
+    """Waits for a signal, or until the time is over."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(signal.wait(), timeout)
 
 
 def _tokens(progress: Progress) -> int:

@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from memagent.errors import ConfigError
 from memagent.journal import TurnEntry
+from memagent.server.jobs import moved
 from memagent.server.schemas import AskRequest, ReadingRequest
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.values import Job, StoredFile
@@ -162,7 +163,8 @@ async def _file(service: Service, id: str, owner: str) -> StoredFile:
 async def _events(service: Service, job: Job, first: int) -> AsyncIterator[str]:
     """The turns of a job from number `first` on, as the journal has them, then its end."""
     memory = ""
-    while True:
+    while not service.jobs.ending:
+        signal = service.jobs.signal(job)
         job = await asyncio.to_thread(service.job, job.id, job.owner)
         over = job.over
         while turns := await asyncio.to_thread(_turns, service, job, first):
@@ -176,7 +178,7 @@ async def _events(service: Service, job: Job, first: int) -> AsyncIterator[str]:
             yield _event("end", shown(service, job))
             return
         yield ": still reading\n\n"
-        await service.jobs.changed(job.id, _BEAT)
+        await moved(signal, _BEAT)
 
 
 def _turns(service: Service, job: Job, first: int) -> list[TurnEntry]:

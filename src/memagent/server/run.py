@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -55,7 +56,7 @@ def serve(
 ) -> None:
     """Serves until the process is told to end; readings under way then stop, and go on with the next start."""
     with ExitStack() as stack:
-        app = built(stack, place, opened, model, base_url, options, limits)
+        app, service = built(stack, place, opened, model, base_url, options, limits)
         config = uvicorn.Config(
             app,
             host=place.host,
@@ -66,11 +67,19 @@ def serve(
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=64 << 10,
         )
-        _Server(config).run()
+        _Server(config, service).run()
 
 
 class _Server(uvicorn.Server):
-    """A server for which being told to end is no interrupt: it ends as it should."""
+    """A server for which being told to end is no interrupt: it ends as it should, and tells those who listen."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._service.jobs.hang_up()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -90,8 +99,8 @@ def built(
     base_url: str | None,
     options: ReadingOptions,
     limits: Limits,
-) -> Guard:
-    """The application of a service; the stack closes its files."""
+) -> tuple[Guard, Service]:
+    """The application of a service, and what is behind it; the stack closes its files."""
     place.check()
     keys = Keys.load(place.keys) if place.keys is not None else None
     make_settings(opened, model=model, base_url=base_url, **options)  # what cannot work is said before it serves
@@ -110,7 +119,7 @@ def built(
         keys=keys,
         readers=tuple(readers_for(opened, model, base_url, options)),
     )
-    return create_app(service)
+    return create_app(service), service
 
 
 def readers_for(opened: OpenModel, model: str, base_url: str | None, options: ReadingOptions) -> list[str]:
