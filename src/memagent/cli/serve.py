@@ -58,9 +58,8 @@ def serve(
             deadline=deadline,
             keep_days=keep_days,
         )
-        note(
-            f"http://{host}:{port}/ · OpenAI clients: http://{host}:{port}/v1 · model {chosen.model} · data in {place.folder}"
-        )
+        url = f"http://{host}:{port}"
+        note(f"{url}/ · for OpenAI clients {url}/v1 · model {chosen.model} · data in {place.folder}")
         run(place, opened, chosen.model, chosen.base_url, chosen.options, limits)
 
 
