@@ -10,7 +10,7 @@ import pytest
 
 import memagent
 from memagent.documents import load
-from memagent.page import write_page
+from memagent.page import origins, write_page
 from memagent.page.gather import page_of
 from memagent.page.passages import Border, Gap, Passage
 from tests import test_structured as structured
@@ -214,6 +214,66 @@ def test_an_extended_reading_shows_the_grown_document(journal, book):
     page = page_of(journal, journal.show(first.id))
     assert words(page) == book.read_text()
     assert (page.note, page.share_read) == ("", 1.0)
+
+
+def test_a_follow_up_of_a_reading_that_was_extended_does_not_say_what_is_not_known(journal, book, tmp_path):
+    first = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    second = memagent.follow_up(first, "who is the captain?", model=model(), journal=journal)
+    before = page_of(journal, journal.show(second.id))
+    assert [line.text for line in before.lines] == first.memory.splitlines()
+    turns = [line.turn for line in before.lines]
+    record, gone = journal.show(first.id), max(turns)
+    journal.extend(first.id, document=record.document, plan_digest="", planned=9, keep=gone, base={})
+    for number in range(gone, gone + 3):
+        kept = "\n".join(line.text for line in before.lines if line.turn < gone)
+        journal.append(first.id, turn(number, f"{kept}\nother {number}", [(900, 1_200)]))
+    page = write_page(journal, journal.show(second.id), tmp_path / "page.html")
+    assert [line.turn for line in page.lines] == [number if number < gone else None for number in turns]
+    assert [line.place != "" for line in page.lines] == [number < gone for number in turns]
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("The turn that noted it is not known any more.") == 1
+
+
+def test_the_last_memory_is_shown_as_it_stands(journal, book):
+    memory = f"- {FIRST}\n    {FACT}\n\n- {FIRST}\nend"
+    page = page_of(journal, stored(journal, [book], [memory]))
+    assert [line.text for line in page.lines] == [line for line in memory.splitlines() if line]
+    assert [line.number for line in page.lines] == [1, 2, 3, 4]
+    one, fact, again, end = page.lines
+    assert (one.link, one.turn, fact.found, end.found) == (again.link, again.turn, True, False)
+
+
+@pytest.mark.parametrize(("copies", "sought"), [(2_000, 32), (4_000, 0)])
+def test_what_is_looked_through_for_lines_is_bounded(journal, tmp_path, monkeypatch, copies, sought):
+    """Two hundred lines of a merge, each from all of the document."""
+    path = tmp_path / "large.txt"
+    path.write_text("Line after line tells of the sea, and of a ship that sails upon it, or will.\n" * copies)
+    looked = []
+    monkeypatch.setattr(origins, "align", lambda quote, text, spans: looked.append(sum(map(len, spans))) or ())
+    page = page_of(journal, stored(journal, [path], ["\n".join(f"a merged line {number}" for number in range(200))]))
+    assert (len(looked), len(page.lines)) == (sought, 200)
+    assert sum(looked) <= 5_000_000
+    assert all(line.link and not line.found for line in page.lines)
+
+
+def test_of_more_than_a_page_holds_the_rest_is_counted_and_every_link_has_a_target(journal, tmp_path):
+    paths = [tmp_path / f"{number:02}.txt" for number in range(21)]
+    for number, path in enumerate(paths):
+        path.write_text("".join(f"Line {number * 20 + line} tells of the sea. " for line in range(20)))
+    said = [f"Line {number} tells of the sea." for number in range(201)]
+    spans = [(start, start + 50) for start in (0, 2_000, 4_000, 6_000)]
+    last = [turn(0, "\n".join(said), spans), turn(1, "\n".join(said), (), "answered", "answer", "the sea")]
+    record = stored(journal, paths, [], answer="the sea", quotes=said, last=last)
+    page = write_page(journal, record, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert (len(page.questions[0].quotes), len(page.lines), len(page.names)) == (200, 200, 20)
+    assert (len(page.steps[0].shown), len([one for one in page.ticks if one[0] == "quote"])) == (3, 200)
+    for more in ("… and 1 more quote<", "… and 1 more line<", "and 1 more file<", "and 1 more place<"):
+        assert more in text, more
+    ids = re.findall(r'id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|data-end=")([^"]+)"', text)) <= set(ids)
+    assert "mark-200" in ids
 
 
 def test_a_failed_reading_says_why_and_shows_how_far_it_came(journal, book, tmp_path):

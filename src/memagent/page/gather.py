@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from memagent.core import LineOrigin, Span
+from memagent.core import Span
 from memagent.core.types import Usage
 from memagent.documents import Document
-from memagent.grounding.alignment import align
 from memagent.grounding.verdict import Quote, Verdict
 from memagent.journal import Journal, ReadingRecord
 from memagent.page.diff import compared
+from memagent.page.origins import Origin, origins
 from memagent.page.passages import Mark, blocks
 from memagent.page.regions import at_words, placed, regions
 from memagent.page.source import Source, reopened
@@ -25,17 +24,7 @@ QUOTES = 200  # the maximum on a page
 LINES = 200  # lines of the last memory, with their origins
 _PLACES = 3  # places that are listed of those that a turn showed
 _LEAD = 400  # characters at the beginning of what a turn showed, for a line whose words do not stand in it
-_TELLING = 8  # characters of a line that is looked for; a shorter one stands in many places
 _NAMES = 20  # files of the document that are listed
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """A line of the last memory, and where in the document it is from: its own words (`found`) or all that was shown."""
-
-    line: LineOrigin
-    span: Span | None
-    found: bool = False
 
 
 def page_of(journal: Journal, record: ReadingRecord, opened: Callable[[], Document] | None = None) -> PageView:
@@ -50,12 +39,12 @@ def page_of(journal: Journal, record: ReadingRecord, opened: Callable[[], Docume
 
 def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
     document, verdicts = source.document, [Verdict.from_json(one) for one in record.verdicts or ()]
-    quotes = [quote for verdict in verdicts for quote in verdict.quotes]
-    origins = [_origin(one, source) for one in trace.ledger.origins[:LINES]]
-    shown = _regions(source, quotes, origins)
-    views = _quote_views(quotes, source, shown, trace)
-    lines = tuple(_line(number, one, document, shown, trace) for number, one in enumerate(origins, 1))
     timeline = trace.timeline
+    quotes = [quote for verdict in verdicts for quote in verdict.quotes][:QUOTES]
+    found, more_lines = origins(timeline.memory, trace.known, source, LINES)
+    shown = _regions(source, quotes, found)
+    views = _quote_views(quotes, source, shown, trace)
+    lines = tuple(_line(number, one, document, shown, trace) for number, one in enumerate(found, 1))
     steps = tuple(_step(step, document, shown) for step in (*timeline.steps, *timeline.later))
     files = _listed(record.document.get("files"))
     return PageView(
@@ -68,7 +57,7 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
         lost=trace.lost,
         memory=timeline.memory,
         lines=lines,
-        more_lines=max(0, len(trace.ledger.origins) - LINES),
+        more_lines=more_lines,
         steps=steps,
         left_out=timeline.left_out,
         left_out_after=len(timeline.steps),
@@ -93,23 +82,12 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
     )
 
 
-def _origin(line: LineOrigin, source: Source) -> _Origin:
-    """Where a line is from: the place of its words, if they stand in what its turn showed, or else all of that."""
-    spans = [Span(start=one.start, end=min(one.end, source.size)) for one in line.spans if one.start < source.size]
-    if source.document is None or not spans:
-        return _Origin(line, spans[0] if spans else None)
-    found = align(line.line, source.document, spans) if len(line.line) >= _TELLING else ()
-    if found:
-        return _Origin(line, Span(start=found[0].start, end=found[-1].end), True)
-    return _Origin(line, spans[0])
-
-
-def _regions(source: Source, quotes: Sequence[Quote], origins: Iterable[_Origin]) -> list[Span]:
+def _regions(source: Source, quotes: Sequence[Quote], lines: Sequence[Origin]) -> list[Span]:
     if source.document is None:
         return []
-    cited = [_span(quote) for quote in quotes[:QUOTES] if _stands(quote, source)]
-    found = [one.span for one in origins if one.span and one.found]
-    others = [Span(start=one.span.start, end=min(one.span.end, one.span.start + _LEAD)) for one in origins if one.span]
+    cited = [_span(quote) for quote in quotes if _stands(quote, source)]
+    found = [one.span for one in lines if one.span and one.found]
+    others = [Span(start=one.span.start, end=min(one.span.end, one.span.start + _LEAD)) for one in lines if one.span]
     shown = regions(source.size, cited, [*found, *others])
     return at_words(source.document, source.size, shown, [*cited, *found])
 
@@ -154,7 +132,7 @@ def _questions(
     for number, (question, answer) in enumerate(asked):
         verdict = verdicts[number] if number < len(verdicts) else None
         count = len(verdict.quotes) if verdict else 0
-        own = tuple(views[done : min(done + count, QUOTES)])
+        own = tuple(views[done : done + count])
         made.append(
             QuestionView(question=question, answer=answer, verdict=verdict, quotes=own, more_quotes=count - len(own))
         )
@@ -172,16 +150,16 @@ def _readable(record: ReadingRecord) -> str | None:
         return record.answer
 
 
-def _line(number: int, origin: _Origin, document: Document | None, shown: Sequence[Span], trace: Trace) -> LineView:
+def _line(number: int, origin: Origin, document: Document | None, shown: Sequence[Span], trace: Trace) -> LineView:
     span, line = origin.span, origin.line
     return LineView(
         number=number,
-        text=line.line,
-        turn=line.turn,
+        text=origin.text,
+        turn=line.turn if line else None,
         place=_place(span, document) if span else "",
         link=_link(span, shown) if span else None,
         found=origin.found,
-        step=_step_of(line.turn, trace),
+        step=_step_of(line.turn, trace) if line else None,
     )
 
 

@@ -52,12 +52,12 @@ class QuestionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineView:
-    """A line of the last memory and where it came from. `found`: its words stand at the link, which else is to all that
-    its turn showed."""
+    """A line of the last memory and where it came from. `turn` is None if that is not known. `found`: its words stand at the
+    link, which else is to all that its turn showed."""
 
     number: int
     text: str
-    turn: int
+    turn: int | None
     place: str
     link: Link | None = None
     found: bool = False
