@@ -12,7 +12,7 @@ from pypdf import PdfReader
 from memagent.journal import Journal
 from memagent.page import write_page
 from tests.documents.document_samples import write_pdf
-from tests.evaluation.test_report_browser import contrast, resize, visible
+from tests.evaluation.test_report_browser import contrast, luminance, resize, visible
 from tests.page.fakes import stored
 
 HIT = "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'>\"'></title></style></script><!--"
@@ -130,12 +130,40 @@ def test_the_slider_and_the_buttons_move_through_the_memories(page):
     slider = page.find_element("id", "slider")
     slider.send_keys(Keys.ARROW_LEFT)
     assert current() == "Turn 1 memory changed"
-    assert not page.find_element("id", "previous").is_enabled()
+    assert page.find_element("id", "previous").get_attribute("aria-disabled") == "true"
+    assert page.find_element("id", "next").get_attribute("aria-disabled") == "false"
     assert slider.get_attribute("aria-valuetext") == "Turn 1 (step 1 of 4)"
     slider.send_keys(Keys.END)
     assert current() == "Turn 4 answer"
     page.find_element("css selector", ".lines a.to-step").click()
     assert current() == "Turn 3 memory changed"
+
+
+def test_a_button_at_the_end_keeps_the_focus_and_does_nothing(page):
+    from selenium.webdriver.common.keys import Keys
+
+    button = page.find_element("id", "next")
+    for _ in range(3):
+        button.send_keys(Keys.ENTER)
+    assert page.switch_to.active_element == button
+    assert page.find_element("id", "where").text == "Turn 4 (step 4 of 4)"
+
+
+@pytest.mark.parametrize("part", ["", "#%", "#nothing", "#quote-1"])
+def test_the_first_thing_that_tab_comes_to_leads_to_the_document(browser, folder, part):
+    from selenium.webdriver.common.keys import Keys
+
+    resize(browser, 1280)
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get((folder / "plain.html").as_uri() + part)
+    assert quiet(browser)
+    if part != "#quote-1":
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        [link] = [one for one in visible(browser, ".skip") if in_view(browser, one)]
+        assert browser.switch_to.active_element == link
+        link.send_keys(Keys.ENTER)
+        assert browser.execute_script("return document.activeElement.id || location.hash") in ("document", "#document")
 
 
 def test_what_a_turn_showed_can_be_seen_in_the_document(page, folder):
@@ -203,8 +231,23 @@ def test_contrast(page, scheme):
     try:
         for selector in ("h1", ".kicker", ".status", ".place", "a.to-step", ".tag.changed", ".current .line.new", "mark"):
             assert contrast(page, selector) >= 4.5, selector
+        page.find_elements("css selector", "a.cited")[1].click()
+        assert contrast(page, "mark.on") >= 4.5
+        for background in ("page", "line"):
+            assert ratio(page, "tick", background) >= 3, background
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def ratio(page, *names):
+    """The contrast ratio of two colours of the style sheet."""
+    colours = page.execute_script(
+        "return arguments[0].map((name) => { const one = document.createElement('i'); document.body.append(one);"
+        "one.style.color = `var(--${name})`; const said = getComputedStyle(one).color; one.remove(); return said; })",
+        names,
+    )
+    dark, light = sorted(map(luminance, colours))
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_without_scripts_everything_is_there(browser, folder):
@@ -232,3 +275,10 @@ def test_it_prints_with_every_memory_and_the_document(page):
     whole = "\n".join(sheets)
     for text in ("Turn 1", "Turn 2", "Turn 4", "Line 1999 tells of the sea.", FACT, "needs no network"):
         assert text in whole, text
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        for selector in (".controls", ".skip"):
+            assert page.find_elements("css selector", selector)
+            assert not visible(page, selector), selector
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

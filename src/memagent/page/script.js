@@ -15,8 +15,9 @@
     const said = `${steps[at].dataset.name} (step ${at + 1} of ${steps.length})`;
     slider.setAttribute("aria-valuetext", said);
     $("where").textContent = said;
-    $("previous").disabled = at === 0;
-    $("next").disabled = at === steps.length - 1;
+    // A button that is disabled while it has the focus loses it.
+    $("previous").setAttribute("aria-disabled", at === 0);
+    $("next").setAttribute("aria-disabled", at === steps.length - 1);
   }
 
   // Marks what a link leads to: a quote by its class, other text by a highlight that leaves the page as it is.
@@ -36,7 +37,7 @@
   }
 
   function arrive() {
-    const target = $(decodeURIComponent(location.hash.slice(1)));
+    const target = $(location.hash.slice(1));
     if (target && steps.includes(target)) show(steps.indexOf(target));
   }
 
@@ -48,7 +49,7 @@
     if (link.dataset.quote || link.dataset.end) point(link);
   });
 
-  if (!location.hash) $("check").focus({ preventScroll: true }); // so that the keys scroll it
+  if (!location.hash) $("check").focus({ preventScroll: true }); // so that the keys scroll it; the link to the document comes next
 
   if (steps.length) {
     document.documentElement.classList.add("stepped");
@@ -56,11 +57,6 @@
     slider.addEventListener("input", () => show(Number(slider.value)));
     $("previous").addEventListener("click", () => show(at - 1));
     $("next").addEventListener("click", () => show(at + 1));
-    $("steps").parentElement.addEventListener("keydown", (event) => {
-      if (event.target === slider || event.altKey || event.ctrlKey || event.metaKey) return;
-      if (event.key === "ArrowLeft") show(at - 1);
-      else if (event.key === "ArrowRight") show(at + 1);
-    });
     const changed = steps.findLastIndex((one) => one.querySelector(".diff"));
     show(changed < 0 ? steps.length - 1 : changed);
     arrive();

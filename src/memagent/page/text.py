@@ -6,16 +6,26 @@ import re
 
 from markupsafe import Markup, escape
 
-# Controls (tab and line end apart), marks that embed or override a direction, separators and tags that nothing shows,
-# unpaired surrogates and noncharacters. Other direction marks stay: all text of a reading stands in isolated elements.
-_ODD = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff\U000e0000-\U000e007f]+"
+# Controls (tab and line end apart), marks of direction, separators, what has no width or is not seen, controls of notations,
+# tags, selectors of variants of ideographs, unpaired surrogates and noncharacters.
+_UNSEEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff"
+    "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e01ef"
+    + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
 )
+# Joiners stay after what they change: letters of Arabic, Syriac, N'Ko, Mandaic, the scripts of South and South-East Asia,
+# Mongolian, and emoji (with their selector).
+_JOINED = (
+    "\u0620-\u077f\u07c0-\u07ff\u0840-\u08ff\u0900-\u109f\u1780-\u180d\u180f-\u18af\u1a00-\u1cff\u2190-\u2bff\ua800-\uabff"
+    "\ufb50-\ufdcf\ufdf0-\ufe0f\ufe70-\ufefc\U00010a00-\U00011fff\U0001e900-\U0001e95f\U0001f000-\U0001faff"
+)
+_ODD = re.compile(f"(?:[{_UNSEEN}]|(?<![{_JOINED}])[\u200c\u200d])+")
 _CODES = 6  # characters of a run that are named one by one
 
 
 def shown(text: str) -> Markup:
-    """The text for an element's content. Characters that would act on the page or are unseen stand there as "U+202E"."""
+    """The text for an element's content. Characters that would act on the page, or are not seen, stand there as
+    "U+202E"."""
     return Markup(_ODD.sub(_named, str(escape(_lines(text)))))
 
 

@@ -18,8 +18,8 @@ from memagent.session import noted_by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """`known` are the lines of the last memory of which it is known where they are from. `answers` are those of a reading for
-    several questions, by their number from 0. `source` is the reading whose turns noted the memory of a follow-up, or "";
+    """`known` are the lines of the last memory of which it is known where they are from. `answers` are those of a reading
+    for several questions, by their number from 0. `source` is the reading whose turns noted the memory of a follow-up, or "";
     `lost` says why it is not known."""
 
     ledger: Ledger

@@ -52,8 +52,8 @@ class QuestionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineView:
-    """A line of the last memory and where it came from. `turn` is None if that is not known. `found`: its words stand at the
-    link, which else is to all that its turn showed."""
+    """A line of the last memory and where it came from. `turn` is None if that is not known. `found`: its words stand at
+    the link, which else is to all that its turn showed."""
 
     number: int
     text: str
