@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memagent.documents import load
 from memagent.grounding.verdict import Quote, Verdict
 from memagent.journal import Journal, ReadingRecord, TurnEntry
+from memagent.page.timeline import STEPS, Follower, Timeline
 
 SETTINGS = {"model": "scripted", "identity": "scripted:1", "reader": "memory", "reader_options": {}, "together": []}
 COST = {"prompt_tokens": 100, "completion_tokens": 10, "cached_tokens": 0, "seconds": 0.5}
@@ -90,3 +91,11 @@ def stored(
     if reason is not None:
         journal.fail(id, reason)
     return journal.show(id)
+
+
+def timeline(entries: Iterable[TurnEntry], memory: str = "", limit: int = STEPS) -> Timeline:
+    """The timeline of a reading that began with `memory`."""
+    follower = Follower(memory, limit)
+    for entry in entries:
+        follower.take(entry)
+    return follower.timeline()

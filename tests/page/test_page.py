@@ -300,6 +300,65 @@ def test_an_interrupted_reading_and_one_without_any_turn_have_pages(journal, boo
         assert said in (tmp_path / "page.html").read_text()
 
 
+def verified_as(journal, record, **changes):
+    journal.verified(record.id, [{**record.verdicts[0], **changes}])
+    return journal.show(record.id)
+
+
+def test_what_another_version_wrote_has_a_page(journal, book, tmp_path):
+    described = {"tokens": None, "files": [{"kind": "text"}, "odd"]}
+    record = stored(journal, [book], ["m"], answer="4821973", quotes=[FACT], described=described)
+    [values] = record.verdicts
+    quotes = [{**values["quotes"][0], "colour": "red", "alignment": "guessed"}]
+    usage = {**values["usage"], "calls": 2, "images": 3, "seconds": None}
+    record = verified_as(journal, record, status="doubted", quotes=quotes, usage=usage, more=1)
+    page = write_page(journal, record, tmp_path / "page.html")
+    assert (page.tokens, page.verification.calls, page.questions[0].quotes[0].held) == (0, 2, True)
+    text = (tmp_path / "page.html").read_text()
+    assert "Verified: doubted." in text
+    assert "nearly: 100 % agree" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"quotes": [{"cited_text": "m"}]},
+        {"quotes": ["m"]},
+        {"quotes": None},
+        {"status": None},
+        {"status": ["supported"]},
+        {"unsupported": 1},
+        {"error": 1},
+    ],
+)
+def test_what_is_no_verdict_is_named_with_its_reading(journal, book, changes):
+    record = verified_as(journal, stored(journal, [book], ["m"], answer="4821973", quotes=[FACT]), **changes)
+    with pytest.raises(memagent.JournalError, match=f"reading {record.id} has a verification"):
+        page_of(journal, record)
+
+
+def test_a_quote_whose_values_have_other_types_is_no_quote(journal, book):
+    record = stored(journal, [book], ["m"], answer="4821973", quotes=[FACT])
+    [quote] = record.verdicts[0]["quotes"]
+    for change in ({"turn": None}, {"score": "high"}, {"start_char_index": "5"}, {"cited_text": None}, {"place": 1}):
+        record = verified_as(journal, record, quotes=[{**quote, **change}])
+        with pytest.raises(memagent.JournalError):
+            page_of(journal, record)
+
+
+def test_a_folder_that_has_grown_by_a_file_keeps_the_names_of_the_others(journal, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in "ab":
+        (folder / f"{name}.txt").write_text(f"The text of {name}.")
+    files = [{"name": f"folder/{name}.txt"} for name in "ab"]
+    record = stored(journal, [folder], ["m"], answer="4821973", described={"files": files})
+    (folder / "c.txt").write_text("The text of c.")
+    page = page_of(journal, record)
+    assert "has grown by" in page.note
+    assert [one.file for one in page.blocks if isinstance(one, Border)] == ["folder/a.txt", "folder/b.txt"]
+
+
 def test_an_unverified_and_a_direct_reading_have_pages(journal, book, tmp_path):
     last = [turn(0, "", [(0, len(TEXT))], "answered", "answer", "4821973")]
     record = stored(journal, [book], [], answer="4821973", last=last, settings={"reader": "direct"})

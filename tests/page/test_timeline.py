@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memagent.page.diff import CHARACTERS, LINES, compared
-from memagent.page.timeline import timeline
-from tests.page.fakes import turn
+from tests.page.fakes import timeline, turn
 
 MEMORIES = st.lists(st.sampled_from(["", "a", "b", "a\nb"]), max_size=40)
 

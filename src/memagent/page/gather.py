@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from memagent.core import Span
-from memagent.core.types import Usage
 from memagent.documents import Document
 from memagent.grounding.verdict import Quote, Verdict
 from memagent.journal import Journal, ReadingRecord
+from memagent.page import stored
 from memagent.page.diff import compared
 from memagent.page.origins import Origin, origins
 from memagent.page.passages import Mark, blocks
@@ -38,7 +38,7 @@ def page_of(journal: Journal, record: ReadingRecord, opened: Callable[[], Docume
 
 
 def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
-    document, verdicts = source.document, [Verdict.from_json(one) for one in record.verdicts or ()]
+    document, verdicts = source.document, stored.verdicts(record)
     timeline = trace.timeline
     quotes = [quote for verdict in verdicts for quote in verdict.quotes][:QUOTES]
     found, more_lines = origins(timeline.memory, trace.known, source, LINES)
@@ -46,7 +46,7 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
     views = _quote_views(quotes, source, shown, trace)
     lines = tuple(_line(number, one, document, shown, trace) for number, one in enumerate(found, 1))
     steps = tuple(_step(step, document, shown) for step in (*timeline.steps, *timeline.later))
-    files = _listed(record.document.get("files"))
+    files = stored.listed(record.document.get("files"))
     return PageView(
         id=record.id,
         created=record.created,
@@ -66,7 +66,7 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
         planned=record.planned,
         outcomes=dict(trace.ledger.outcomes.most_common()),
         usage=trace.ledger.usage,
-        verification=sum((Usage(**one["usage"]) for one in record.verdicts or () if "usage" in one), Usage()),
+        verification=stored.verification(record),
         seconds=record.seconds,
         share_read=min(1.0, trace.ledger.characters_read / max(1, source.size)),
         model=str(record.settings.get("model", "")),
@@ -75,7 +75,7 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
         names=tuple(str(one.get("name", "")) for one in files[:_NAMES]),
         more_names=max(0, len(files) - _NAMES),
         characters=source.size,
-        tokens=int(str(record.document.get("tokens", 0))),
+        tokens=stored.number(record.document.get("tokens")),
         note=source.note,
         blocks=_blocks(source, shown, quotes, views, lines, steps),
         ticks=_ticks(source, quotes, views, lines),
@@ -212,7 +212,3 @@ def _ticks(
     held = [(quote, view) for quote, view in zip(quotes, views, strict=True) if view.held]
     ticks = [("line", line.number, line.link.start / size) for line in lines if line.link]
     return (*(("quote", view.number, quote.start_char_index / size) for quote, view in held), *ticks)
-
-
-def _listed(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []

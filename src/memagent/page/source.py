@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from memagent.api import document_encoding, document_paths
 from memagent.documents import Document, load
-from memagent.errors import MemagentError
+from memagent.errors import JournalError, MemagentError
 from memagent.journal import ReadingRecord
+from memagent.page.stored import listed, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,23 +29,21 @@ def reopened(record: ReadingRecord, opened: Callable[[], Document] | None = None
 
     `opened` loads it, and raises MemagentError; None: it is loaded from the paths in the journal.
     """
-    size = int(str(record.document.get("characters", 0)))
-    if opened is None and not _from_files(record):
+    size = number(record.document.get("characters"))
+    try:
+        paths = document_paths(record) if opened is None else []
+    except JournalError:
         yield Source(
             size=size, note="The document is not shown: it was read from standard input, from memory or by a watch."
         )
         return
     with ExitStack() as stack:
         try:
-            document = stack.enter_context(opened() if opened else _loaded(record))
+            document = stack.enter_context(opened() if opened else load(paths, encoding=document_encoding(record)))
         except MemagentError as error:
             yield Source(size=size, note=f"The document is not shown: it could not be loaded again ({error}).")
             return
         yield _checked(record, document, size)
-
-
-def _loaded(record: ReadingRecord) -> Document:
-    return load(document_paths(record), encoding=document_encoding(record))
 
 
 def _checked(record: ReadingRecord, document: Document, size: int) -> Source:
@@ -61,12 +59,8 @@ def _checked(record: ReadingRecord, document: Document, size: int) -> Source:
 
 def _rename(document: Document, record: ReadingRecord) -> None:
     """Gives its files the names that they were read by: those may be relative, and the paths in the journal are not."""
-    described: Any = record.document.get("files") or ()
-    if len(described) == len(document.files):
-        pairs = zip(document.files, described, strict=True)
-        document.files = tuple(replace(file, name=str(one.get("name", file.name))) for file, one in pairs)
-
-
-def _from_files(record: ReadingRecord) -> bool:
-    paths = record.document.get("paths")
-    return isinstance(paths, list) and bool(paths) and "-" not in paths
+    described = listed(record.document.get("files"))
+    if len(described) <= len(document.files):  # those of a folder that has grown come after them
+        pairs = zip(document.files, described, strict=False)
+        named = [replace(file, name=str(one.get("name", file.name))) for file, one in pairs]
+        document.files = (*named, *document.files[len(named) :])

@@ -6,7 +6,7 @@ import re
 
 from markupsafe import Markup, escape
 
-# Controls (tab and line end apart), marks of direction, separators, what has no width or is not seen, controls of notations,
+# Controls (tab and line end apart), marks of direction, separators, what has no width or is not seen, of notations,
 # tags, selectors of variants of ideographs, unpaired surrogates and noncharacters.
 _UNSEEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff"

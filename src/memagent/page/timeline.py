@@ -6,7 +6,6 @@ At most STEPS of them are kept, the first and the last, whatever the number of t
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from memagent.core import Span
@@ -113,14 +112,6 @@ class Follower:
     def _leave_out(self, step: Step) -> None:
         before = self._left or LeftOut(first=step.first, last=step.last, changes=0)
         self._left = replace(before, last=step.last, changes=before.changes + step.changed)
-
-
-def timeline(entries: Iterable[TurnEntry], memory: str = "", limit: int = STEPS) -> Timeline:
-    """The timeline of a reading that began with `memory`."""
-    follower = Follower(memory, limit)
-    for entry in entries:
-        follower.take(entry)
-    return follower.timeline()
 
 
 def _quiet(step: Step) -> bool:

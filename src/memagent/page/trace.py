@@ -19,8 +19,8 @@ from memagent.session import noted_by
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """`known` are the lines of the last memory of which it is known where they are from. `answers` are those of a reading
-    for several questions, by their number from 0. `source` is the reading whose turns noted the memory of a follow-up, or "";
-    `lost` says why it is not known."""
+    for several questions, by their number from 0. `source` is the reading whose turns noted the memory of a follow-up,
+    or ""; `lost` says why it is not known."""
 
     ledger: Ledger
     timeline: Timeline
@@ -68,7 +68,9 @@ def _answers(entry: TurnEntry) -> dict[int, str]:
     """The answers that a reading for several questions has after a turn, from its state, or else from the reply."""
     each: Any = (entry.state or {}).get("each")
     if isinstance(each, list):
-        return {number: one["answer"] for number, one in enumerate(each) if one.get("answer")}
+        return {
+            number: str(one["answer"]) for number, one in enumerate(each) if isinstance(one, Mapping) and one.get("answer")
+        }
     head = entry.id.partition("/")[0].removeprefix("question-")
     if entry.outcome == "answered" and head.isdecimal():
         reply, _ = reply_text(Completion(text=str(entry.completion.get("text", ""))), "", False)

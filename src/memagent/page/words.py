@@ -46,14 +46,14 @@ def status(question: QuestionView, page: PageView) -> tuple[str, str]:
     """The tone and the words for how far an answer can be trusted."""
     if question.answer:
         return verified(question.verdict.status if question.verdict else None)
-    if page.status == "answered" and not question.answer:
+    if page.status == "answered":
         return "bad", "The model gave an empty answer"
     return _ENDS.get(page.status, ("plain", page.status))
 
 
 def verified(status: str | None) -> tuple[str, str]:
     """The tone and the words for what verification said; None: it said nothing."""
-    return _VERDICTS.get(status or "", ("plain", "Not verified"))
+    return _VERDICTS.get(status or "", ("plain", f"Verified: {status}" if status else "Not verified"))
 
 
 def outcome(name: str) -> str:
