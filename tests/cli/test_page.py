@@ -57,6 +57,42 @@ def test_what_cannot_be_written_is_refused(memagent, reading, book, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
+def test_neither_the_document_nor_the_journal_is_replaced(memagent, reading, book, home, tmp_path):
+    (tmp_path / "link.txt").symlink_to(book)
+    journal = home / "journal.sqlite3"
+    before = book.read_bytes()
+    for bad, said in ((book, "is a file of the document"), (tmp_path / "link.txt", "is a file of the document")):
+        refused = memagent("readings", "show", reading, "--html", bad)
+        assert (refused.code, said in refused.err.replace("\n", " ")) == (2, True)
+    for bad in (journal, f"{journal}-wal"):
+        refused = memagent("readings", "show", reading, "--html", bad)
+        assert (refused.code, "belongs to the journal" in refused.err.replace("\n", " ")) == (2, True)
+    assert book.read_bytes() == before
+    assert memagent("readings", "show", reading).code == 0
+
+
+@pytest.mark.parametrize("given", ["folder", "folder/*/*.txt"])
+def test_a_file_of_a_folder_is_not_replaced_and_a_page_beside_it_is(memagent, served, tmp_path, monkeypatch, given):
+    folder = tmp_path / "folder"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a.txt").write_text(f"Some text. {FACT} More.")
+    monkeypatch.chdir(tmp_path)
+    asked = memagent("ask", given, "-q", QUESTION, "--json", *served).json["reading"]
+    refused = memagent("readings", "show", asked, "--html", folder / "in" / "a.txt")
+    assert (refused.code, "is a file of the document" in refused.err.replace("\n", " ")) == (2, True)
+    for _ in range(2):
+        assert memagent("readings", "show", asked, "--html", tmp_path / "a.txt").code == 0
+
+
+def test_a_page_goes_to_standard_output(memagent, reading, book, tmp_path):
+    page = tmp_path / "page.html"
+    assert memagent("readings", "show", reading, "--html", page).code == 0
+    result = memagent("readings", "show", reading, "--html", "-")
+    assert (result.code, result.out, result.err) == (0, page.read_text(), "")
+    book.unlink()
+    assert "could not be loaded again" in memagent("readings", "show", reading, "--html", "-").err
+
+
 def test_a_page_without_its_document_says_so_on_the_terminal_too(memagent, reading, book, tmp_path):
     book.unlink()
     result = memagent("readings", "show", reading, "--html", tmp_path / "page.html")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -57,7 +59,10 @@ def show(
     as_json: AsJson = False,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page instead: the answer beside the document with its quotes."),
+        typer.Option(
+            metavar="FILE",
+            help="Write a page instead (-: to standard output): the answer beside the document with its quotes.",
+        ),
     ] = None,
 ) -> None:
     """Show a reading: the memory after each turn, as a diff."""
@@ -109,13 +114,43 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
 
 
 def _write_page(journal: Journal, record: ReadingRecord, path: Path) -> None:
-    from memagent.page import write_page  # only here: it loads a template engine and the documents' readers
+    from memagent.page import page_text, write_page  # only here: it loads a template engine and the documents' readers
 
-    _check_writable(path)
-    page = write_page(journal, record, path)
+    if str(path) == "-":
+        page, text = page_text(journal, record)
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    else:
+        _check_writable(path)
+        _check_other(journal, record, path)
+        page = write_page(journal, record, path)
     if page.note:
         note(page.note)
-    note(f"{path}: the page of reading {record.id}")
+    if str(path) != "-":
+        note(f"{path}: the page of reading {record.id}")
+
+
+def _check_other(journal: Journal, record: ReadingRecord, path: Path) -> None:
+    """Raises ConfigError if a page would replace the journal, or a file that the reading's document was read from."""
+    real = os.path.realpath(path)
+    if real in {os.path.realpath(f"{journal.path}{end}") for end in ("", "-wal", "-shm", "-journal")}:
+        raise ConfigError(f"{path} belongs to the journal: write the page to another file")
+    given, files = record.document.get("paths"), record.document.get("files")
+    names = [str(one.get("name")) for one in files if isinstance(one, Mapping)] if isinstance(files, list) else []
+    for source in given if isinstance(given, list) else ():
+        if _part_of(str(source), names, real):
+            raise ConfigError(f"{path} is a file of the document: write the page to another file")
+
+
+def _part_of(source: str, names: Iterable[str], path: str) -> bool:
+    """Whether a file is `source`, or lies in that folder or glob, and is there and was read: under one of the `names`."""
+    if os.path.realpath(source) == path:
+        return True
+    base = Path(os.path.realpath(re.split(r"[^/\\]*[*?\[]", source, maxsplit=1)[0]))
+    if not Path(path).is_file() or base not in Path(path).parents:
+        return False
+    rest = Path(path).relative_to(base).parts
+    return any(Path(name).parts[-len(rest) :] == rest for name in names)
 
 
 def _check_writable(path: Path) -> None:

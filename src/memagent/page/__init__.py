@@ -5,6 +5,6 @@ at most 200,000 characters of the document, 150 steps of the memory with 12,000 
 of the last memory.
 """
 
-from memagent.page.write import write_page
+from memagent.page.write import page_text, write_page
 
-__all__ = ["write_page"]
+__all__ = ["page_text", "write_page"]
