@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,69 @@ def test_of_a_line_that_was_rewritten_the_words_are_marked():
     old, new = compared("The code is 4821 and the captain is Ann.", "The code is 9999 and the captain is Ann.")
     assert [text for text, marked in old.pieces if marked] == ["4821"]
     assert [text for text, marked in new.pieces if marked] == ["9999"]
+
+
+def test_a_line_that_came_before_a_rewritten_one_does_not_hide_what_was_rewritten():
+    old = "The code is 4821 and the captain is Ann."
+    lines = compared(f"head\n{old}\ngone for good", f"head\nunlike in all\n{old.replace('4821', '9999')}")
+    assert [(line.kind, [text for text, marked in line.pieces if marked]) for line in lines] == [
+        ("same", []),
+        ("new", []),
+        ("old", ["4821"]),
+        ("new", ["9999"]),
+        ("old", []),
+    ]
+
+
+def test_lines_that_have_little_in_common_are_not_compared_by_words():
+    assert kinds("a ship sails\nthe end", "four men drown\nnobody") == [
+        ("old", "a ship sails"),
+        ("old", "the end"),
+        ("new", "four men drown"),
+        ("new", "nobody"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("a b", "a  b", "… only white space differs …"),
+        ("  a b\nc", "a b\nc", "… only white space differs …"),
+        ("a", "a\n", "… only ends of lines differ …"),
+        ("a\r\nb", "a\nb", "… only ends of lines differ …"),
+    ],
+)
+def test_a_change_of_white_space_is_told(before, after, said):
+    assert said in [line.text for line in compared(before, after) if line.kind == "fold"]
+
+
+WORDS = " ".join(f"word{number}" for number in range(4_000))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "\n".join(f"line {number}" for number in range(3_000)),
+        "x " * 7_000 + "end",
+        WORDS,
+        f"{WORDS}\n{WORDS}",
+        WORDS[:9_000],
+    ],
+    ids=["lines", "one line", "words", "two lines", "fewer words"],
+)
+def test_a_change_at_the_end_of_a_long_memory_is_seen(before):
+    """Whatever comes before it."""
+    lines = compared(f"{before} old", f"{before} new")
+    for kind in ("old", "new"):
+        [line] = [line for line in lines if line.kind == kind]
+        assert [text for text, marked in line.pieces if marked] == [kind]
+    lines = compared(f"{before}\nold", f"{before}\nnew")
+    assert [(line.kind, line.text) for line in lines if line.kind in ("old", "new")] == [("old", "old"), ("new", "new")]
+
+
+@given(st.text(alphabet="ab \n", max_size=60), st.text(alphabet="ab \n", max_size=60))
+def test_memories_that_differ_have_something_to_show(before, after):
+    assert any(line.kind != "same" for line in compared(before, after)) == (before != after)
 
 
 def test_a_long_memory_is_folded_around_its_changes():
