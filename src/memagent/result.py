@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -186,6 +187,11 @@ class Ledger:
 
 def _spans(values: Iterable[Iterable[int]]) -> tuple[Span, ...]:
     return tuple(Span(start=start, end=end) for start, end in values)
+
+
+def indented(value: Any) -> str:
+    """A value as people read it: JSON on several lines."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def sources(origins: Iterable[LineOrigin], text: Located) -> tuple[Source, ...]:

@@ -234,6 +234,19 @@ def test_a_follow_up_of_a_reading_that_was_extended_does_not_say_what_is_not_kno
     assert text.count("The turn that noted it is not known any more.") == 1
 
 
+def test_a_line_of_a_follow_up_is_from_the_turn_that_it_was_from_then(journal, book):
+    """The reading went on since; it dropped the line, and noted it again elsewhere."""
+    first = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    second = memagent.follow_up(first, "who is the captain?", model=model(), journal=journal)
+    before = page_of(journal, journal.show(second.id)).lines
+    record = journal.show(first.id)
+    journal.extend(first.id, document=record.document, plan_digest="", planned=9, keep=record.turns, base={})
+    for number, memory in enumerate(("", first.memory + "\nmore"), record.turns):
+        journal.append(first.id, turn(number, memory, [(900, 1_200)]))
+    after = page_of(journal, journal.show(second.id)).lines
+    assert [(line.turn, line.link) for line in after] == [(line.turn, line.link) for line in before] != []
+
+
 def test_the_last_memory_is_shown_as_it_stands(journal, book):
     memory = f"- {FIRST}\n    {FACT}\n\n- {FIRST}\nend"
     page = page_of(journal, stored(journal, [book], [memory]))

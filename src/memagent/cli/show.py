@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from memagent.cli.console import err, plain, write
 from memagent.cli.hints import Hint
 from memagent.documents import Document
 from memagent.grounding.verdict import Status, Verdict
-from memagent.result import Reading
+from memagent.result import Reading, indented
 from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
@@ -53,7 +52,7 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
 
 def shown_answer(result: Reading) -> str:
     """The answer as people read it: JSON on several lines."""
-    return result.answer if result.data is None else json.dumps(result.data, ensure_ascii=False, indent=2)
+    return result.answer if result.data is None else indented(result.data)
 
 
 def print_left_out(document: Document) -> None:

@@ -19,6 +19,7 @@ from memagent.page.source import Source, reopened
 from memagent.page.timeline import Step
 from memagent.page.trace import Trace, traced
 from memagent.page.view import LineView, Link, PageView, QuestionView, QuoteView, ShownView, StepView
+from memagent.result import indented
 
 QUOTES = 200  # the maximum on a page
 LINES = 200  # lines of the last memory, with their origins
@@ -145,7 +146,7 @@ def _readable(record: ReadingRecord) -> str | None:
     if not record.settings.get("schema") or not record.answer:
         return record.answer
     try:
-        return json.dumps(json.loads(record.answer), ensure_ascii=False, indent=2)
+        return indented(json.loads(record.answer))
     except ValueError:
         return record.answer
 
