@@ -98,7 +98,7 @@ def kept(turns: Iterable[TurnEntry], old: Chunks, new: Chunks, base: Base) -> tu
     has those of them that showed settled chunks, up to one with its state.
     """
     # Without the old last chunk, even if it ends where it did: with it, the old reading had ended.
-    stable = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old[:-1], new, strict=False)))
+    stable = min(old.shared(new), len(old) - 1)
     settled = old.settled
     keep, last, settling = base.turns, 0, list[TurnEntry]()
     for entry in turns:

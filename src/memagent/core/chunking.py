@@ -17,6 +17,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import overload
 
 from memagent.core.types import Span, Text, Tokenizer
@@ -61,6 +62,10 @@ class Chunks(Sequence[Chunk]):
         self.tokens = sum(self._tokens)
 
     def _add(self, chunks: Iterable[Chunk]) -> None:
+        if isinstance(chunks, Chunks):  # without making a value of each
+            self._ends.extend(chunks._ends)
+            self._tokens.extend(chunks._tokens)
+            return
         for one in chunks:
             self._ends.append(one.end)
             self._tokens.append(one.tokens)
@@ -90,7 +95,15 @@ class Chunks(Sequence[Chunk]):
     @property
     def settled(self) -> Chunks:
         """Those that were cut before the last block of the text. They stay as they are, whatever is added to it."""
-        return Chunks(self[: self._settled])
+        found = Chunks()
+        found._ends, found._tokens = self._ends[: self._settled], self._tokens[: self._settled]
+        found.tokens = sum(found._tokens)
+        return found
+
+    def shared(self, other: Chunks) -> int:
+        """How many of the first chunks are the same in both."""
+        pairs = zip(zip(self._ends, self._tokens, strict=True), zip(other._ends, other._tokens, strict=True), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def digest(self) -> str:
         """The SHA-256 of the ends of the chunks."""
