@@ -319,8 +319,9 @@ def grounding() -> Figure:
         places = [place + shift for place in range(len(rows))]
         facts.bar(places, share, width=0.36, yerr=spread, color=colour, label=label, error_kw={"lw": 0.8})
     facts.set_xticks(range(len(rows)), [row["format"] for row in rows])
-    facts.set(title="Planted facts, by format", ylabel="%", ylim=(70, 106))
-    facts.legend(loc="lower center", ncols=1, fontsize=8)
+    facts.set(title="Planted facts, by format", ylabel="%", ylim=(70, 115))
+    facts.set_yticks(range(70, 101, 10))
+    facts.legend(loc="upper left", fontsize=8)
     quotes = table("alignment")[::-1]
     colours = [BLUE if row["quotes"] == "faithful" else ORANGE for row in quotes]
     shares = [100 * (float(row["found"]) + float(row["elsewhere"])) for row in quotes]

@@ -16,7 +16,7 @@ def test_an_interrupt_of_the_waiting_thread_cancels_the_work():
     cancelled = threading.Event()
 
     async def work() -> None:
-        threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.3, os.kill, args=(os.getpid(), signal.SIGINT)).start()  # by then the other thread waits
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
