@@ -142,13 +142,15 @@ class Jobs:
             self._pump()
 
     async def _ended(self, live: _Live, status: JobStatus, values: dict[str, Any]) -> None:
-        await asyncio.to_thread(self._count, live)
-        live.job = await asyncio.to_thread(lambda: self.desk.store.end(live.job.id, status, **values))
-        if status in ("failed", "cancelled") and live.job.reading is not None:
-            await asyncio.to_thread(self._release, live.job.reading, values["error"])
-        self.metrics.ended(status, time.monotonic() - live.began)
-        del self._live[live.job.id]
-        live.moved.set()
+        try:
+            await asyncio.to_thread(self._count, live)
+            live.job = await asyncio.to_thread(lambda: self.desk.store.end(live.job.id, status, **values))
+            if status in ("failed", "cancelled") and live.job.reading is not None:
+                await asyncio.to_thread(self._release, live.job.reading, values["error"])
+            self.metrics.ended(status, time.monotonic() - live.began)
+        finally:  # whoever waits is let go, also if the disk is full
+            del self._live[live.job.id]
+            live.moved.set()
 
     def _release(self, reading: str, reason: str) -> None:
         if self.desk.journal.show(reading).status == "running":
