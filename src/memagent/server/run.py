@@ -41,7 +41,9 @@ class Place:
     root: Path | None = None
 
     def check(self) -> None:
-        """Raises ConfigError for a place that would be open to others without keys, or a root that is no folder."""
+        """Raises ConfigError for a place that others can reach without keys, for bad keys, or a root that is no folder."""
+        if self.keys is not None:
+            Keys.load(self.keys)
         if self.keys is None and self.host not in _LOOPBACK:
             raise ConfigError(
                 f"--host {self.host} can be reached from other machines: give --keys FILE"
