@@ -243,7 +243,8 @@ def _report(output: Path, file: JobFile, summary: Summary, seconds: float, as_js
         times = {"seconds": round(seconds, 3), "reading_seconds": round(summary.seconds, 3)}
         print_json({"results": str(output), "jobs": len(file), "questions": file.questions, **counts, **times})
     else:
-        write((f"{summary.answered:,} of {file.questions:,} questions answered", "bold"), f", {len(file):,} job{"s"[: len(file) != 1]}")
+        plural = "s"[: len(file) != 1]
+        write((f"{summary.answered:,} of {file.questions:,} questions answered", "bold"), f", {len(file):,} job{plural}")
         if summary.not_found:
             write(f"not in the document: {summary.not_found:,}")
         for kind, count in sorted(summary.failures.items()):
