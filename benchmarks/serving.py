@@ -6,8 +6,9 @@
 A model with random weights is served by llama.cpp (xllamacpp) in so many slots. Every turn of a reading sends it the turn's
 prompt and generates a fixed number of tokens: `--memory` for a memory or note, 3 for "nothing new", 8 for the answer. The
 reader is told what a perfect reader would have replied. So prompts, numbers of turns and their order are those of a perfect
-reading, and time is that of a model whose memories are that long; nothing is said about accuracy. The readers take turns,
-document by document. `against_memory` is the time of `memory` over that of the reader.
+reading, and time is that of a model whose memories are that long; nothing is said about accuracy. The server keeps no
+prompts, since the same documents are read several times. The readers take turns, document by document. `against_memory`
+is the time of `memory` over that of the reader.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str]) -> None:
     with TemporaryDirectory() as folder:
         weights, parameters = stand_in(Path(folder), given.hidden, given.pairs)
         for slots in given.slots:
-            with llama_server(weights, window=WINDOW, slots=slots, threads=given.threads) as server:
+            with llama_server(weights, window=WINDOW, slots=slots, threads=given.threads, cache=0) as server:
                 for memory in given.memory:
                     took: dict[str, list[tuple[float, int]]] = {reader: [] for reader in ("memory", "gated", "parallel")}
                     for sample in samples:
