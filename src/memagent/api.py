@@ -148,14 +148,14 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
     """
     with _resumed(id, document, options) as (session, reading):
         results = session.run([reading], options.get("watcher"))
-    return _answered(_single(_made(results, options)))
+    return _single(results, options)
 
 
 async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
     async with _without_blocking(lambda: _resumed(id, document, options)) as (session, reading):
         results = await session.arun([reading], options.get("watcher"))
-    return _answered(_single(_made(results, options)))
+    return _single(results, options)
 
 
 def resume_many(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> list[Reading]:
@@ -173,14 +173,14 @@ def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOp
     """
     with _extended(reading, more, options) as (session, progress):
         results = session.run([progress], options.get("watcher"))
-    return _answered(_single(_made(results, options)))
+    return _single(results, options)
 
 
 async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
     """As `extend`, without blocking the event loop."""
     async with _without_blocking(lambda: _extended(reading, more, options)) as (session, progress):
         results = await session.arun([progress], options.get("watcher"))
-    return _answered(_single(_made(results, options)))
+    return _single(results, options)
 
 
 def follow_up(
@@ -195,7 +195,7 @@ def follow_up(
     """
     with _followed(reading, document, options) as session:
         results = session.run(session.start([question]), options.get("watcher"))
-    return _answered(_single(_made(results, options)))
+    return _single(results, options)
 
 
 async def afollow_up(
@@ -205,7 +205,7 @@ async def afollow_up(
     async with _without_blocking(lambda: _followed(reading, document, options)) as session:
         readings = await asyncio.to_thread(session.start, [question])
         results = await session.arun(readings, options.get("watcher"))
-    return _answered(_single(_made(results, options)))
+    return _single(results, options)
 
 
 def document_paths(record: ReadingRecord) -> list[str]:
@@ -365,10 +365,11 @@ def _made(results: Sequence[Result], options: ReadOptions | ResumeOptions) -> li
     return [Reading.of(one, again) for one in results]
 
 
-def _single(results: Sequence[Reading]) -> Reading:
+def _single(results: Sequence[Result], options: ResumeOptions) -> Reading:
+    """The result of a reading of one question. Raises the error that ended it."""
     if len(results) > 1:
         raise JournalError(f"reading {results[0].id} answers {len(results)} questions: resume it with resume_many")
-    return results[0]
+    return _answered(_made(results, options)[0])
 
 
 def _answered(result: Reading) -> Reading:
