@@ -59,33 +59,40 @@ def is_json(plan: Plan, answer: str) -> bool:
     return plan.form is not None and bool(answer) and not says(answer, plan.profile.not_found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The turns that verify an answer, and why there are none if there should be."""
+
+    checks: Sequence[Check] = ()
+    error: ModelError | None = None
+
+
 def verify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """A verdict on each answer. A check that fails makes no answer fail: the verdict says what went wrong."""
-    planned = [_checks(one) for one in answers]
+    planned = [_planned(one) for one in answers]
     return _verdicts(answers, planned, ask(_turns(planned), engine), text)
 
 
 async def averify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """As `verify`, without blocking the event loop."""
-    planned = await asyncio.to_thread(lambda: [_checks(one) for one in answers])
+    planned = await asyncio.to_thread(lambda: [_planned(one) for one in answers])
     results = await aask(_turns(planned), engine)
     return await asyncio.to_thread(_verdicts, answers, planned, results, text)
 
 
-def _turns(planned: Sequence[Sequence[Check] | ModelError]) -> list[Turn]:
-    return [check.turn for part in planned if not isinstance(part, ModelError) for check in part]
+def _turns(planned: Sequence[_Planned]) -> list[Turn]:
+    return [check.turn for part in planned for check in part.checks]
 
 
-def _checks(one: Answered) -> list[Check] | ModelError:
-    """The turns that verify an answer, or why there can be none."""
+def _planned(one: Answered) -> _Planned:
     if not one.plan.profile.verify or _not_found(one):
-        return []
+        return _Planned()
     try:
         if one.fields is not None:
-            return field_checks(one.plan, one.question, one.fields, one.origins)
-        return checks(one.plan, one.question, one.answer, one.origins)
+            return _Planned(field_checks(one.plan, one.question, one.fields, one.origins))
+        return _Planned(checks(one.plan, one.question, one.answer, one.origins))
     except ModelError as error:  # a server that counts tokens is gone
-        return error
+        return _Planned(error=error)
 
 
 def _not_found(one: Answered) -> bool:
@@ -99,22 +106,22 @@ def _not_found(one: Answered) -> bool:
 
 def _verdicts(
     answers: Sequence[Answered],
-    planned: Sequence[Sequence[Check] | ModelError],
+    planned: Sequence[_Planned],
     results: Sequence[Completion | ModelError],
     text: Located,
 ) -> list[Verified]:
     replies: Iterator[Completion | ModelError] = iter(results)
-    asked: list[list[tuple[Check | None, Completion | ModelError]]] = [
-        [(None, part)] if isinstance(part, ModelError) else [(check, next(replies)) for check in part] for part in planned
+    return [
+        _verdict(one, part, [next(replies) for _ in part.checks], text) for one, part in zip(answers, planned, strict=True)
     ]
-    return [_verdict(one, pairs, text) for one, pairs in zip(answers, asked, strict=True)]
 
 
-def _verdict(one: Answered, asked: Sequence[tuple[Check | None, Completion | ModelError]], text: Located) -> Verified:
+def _verdict(one: Answered, part: _Planned, results: Sequence[Completion | ModelError], text: Located) -> Verified:
     if _not_found(one):
         return Verified(verdict=Verdict(status="not_found"), usage=Usage())
-    replied = [(check, made) for check, made in asked if check is not None and isinstance(made, Completion)]
-    error = next((str(made) for _, made in asked if isinstance(made, ModelError)), None)
+    replied = [(check, made) for check, made in zip(part.checks, results, strict=True) if isinstance(made, Completion)]
+    failed = [part.error, *(made for made in results if isinstance(made, ModelError))]
+    error = next((str(one) for one in failed if one is not None), None)
     if replied:
         said = [(check, reply_text(made, "", False)[0]) for check, made in replied]
         verdict = _by_model(one, said, text)

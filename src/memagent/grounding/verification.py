@@ -161,21 +161,18 @@ def _rank(field: Field, check: Check, passage: Passage) -> tuple[int, bool]:
     return (1, own) if states(field, passage) else (0, False)
 
 
-def _quotes(check: Check, reply: str, text: Located, unsupported: str, by_line: bool = False) -> Iterator[Quote]:
-    """The passages of a reply that stand in the place that was shown: the reply as a whole, or line by line; or, `by_line`,
-    the other way round, so that each of several facts that follow one another has a passage of its own."""
+def _quotes(check: Check, reply: str, text: Located, unsupported: str, by_line: bool = False) -> list[Quote]:
+    """The passages of a reply that stand in the place that was shown: the reply as a whole, or if it does not, its lines.
+    `by_line`: the lines first, so that each of several facts that follow one another has a passage of its own."""
     if says(reply, unsupported):
-        return
+        return []
+    whole = [reply.strip().strip(_MARKS)]
     lines = [BULLET.sub("", line).strip().strip(_MARKS).strip() for line in reply.splitlines()]
-    whole, found = reply.strip().strip(_MARKS), False
-    for passage in [*lines, whole] if by_line else [whole, *lines]:
-        if found and passage == whole:
-            return
-        places = align(passage, text, [check.span])
-        yield from (quote(text, place, check.noted) for place in places)
-        found = found or bool(places)
-        if places and passage not in lines:
-            return
+    for passages in (lines, whole) if by_line else (whole, lines):
+        places = [place for passage in passages for place in align(passage, text, [check.span])]
+        if places:
+            return [quote(text, place, check.noted) for place in places]
+    return []
 
 
 def _places(plan: Plan, origins: Iterable[LineOrigin]) -> Iterator[Place]:
