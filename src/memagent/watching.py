@@ -136,9 +136,10 @@ def same(
     watch: Watch, paths: Sequence[str | Path], questions: Sequence[str], settings: Settings, encoding: str | None = None
 ) -> bool:
     """Whether `add` with these values would make this watch, as it was before it was run."""
-    asked = tuple(one.question for one in watch.questions)
-    known = replace(_new(watch.name, watch.paths, asked, settings, watch.encoding), settings=watch.settings)
-    return known == _new(watch.name, paths, questions, settings, encoding)
+    made = _new(watch.name, paths, questions, settings, encoding)
+    asked = [one.question for one in watch.questions]
+    known = (watch.paths, asked, watch.settings, watch.encoding)
+    return known == (made.paths, list(questions), made.settings, made.encoding)
 
 
 def _new(
