@@ -88,10 +88,7 @@ class Settings:
     schema: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        values = asdict(self)
-        if not self.schema:  # so that older journals can be resumed
-            del values["schema"]
-        return values
+        return asdict(self)
 
     def reopened(self, opened: OpenModel) -> Settings:
         """The same settings with what another opening of the model says of itself, to be compared with these."""

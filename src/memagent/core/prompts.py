@@ -129,7 +129,7 @@ class Profile:
         if not getattr(self, template):
             raise ConfigError(
                 f"the profile {self.name!r} has no wording for {what}: its template {template!r} is empty;"
-                " choose a profile that has it" + (", or another reader" if "reader" in what else "")
+                f" choose a profile that has it, or do without {what}"
             )
 
     def wording(self, template: str) -> str:
