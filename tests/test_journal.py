@@ -81,7 +81,9 @@ def line(child: subprocess.Popen[str]) -> str:
 def kill(child: subprocess.Popen[str]) -> list[str]:
     """Kills without warning and returns what was still printed."""
     child.kill()
-    output, _ = child.communicate()
+    assert child.stdout is not None
+    output = child.stdout.read()  # communicate would pass over lines that were read ahead
+    child.wait()
     return output.split()
 
 
