@@ -339,6 +339,21 @@ def test_what_is_planned_left_and_shown_are_upper_bounds_and_every_prompt_fits(n
     assert sum(prompts) <= a_plan.turns * each + a_plan.reader.shown(a_plan)
 
 
+@every_reader
+@pytest.mark.parametrize("form", [None, Shouted()], ids=["text", "form"])
+def test_an_answer_that_is_asked_again_fits_the_least_window_that_was_accepted(name, options, form):
+    if name == "rounds":  # which only exists here, and checks no window
+        return
+    again = replace(WORDING, retry=" Reply once more and keep within {limit} of the tokens.")
+    a_plan = replace(plan(name, form=form, **options), profile=again)
+    window = next(size for size in range(2000) if fits(a_plan, size))
+    wrong = "" if form is None else "no"
+    engine = ScriptedModel(lambda shown: wrong if shown.kind == "answer" else "w " * shown.max_tokens)
+    read(a_plan.reader.prepare(a_plan, window, 0, None), engine)
+    sizes = [a_plan.tokenizer.count(one.user) + one.max_tokens for one in engine.turns if one.kind == "answer"]
+    assert (len(sizes), max(sizes) <= window) == (2, True)
+
+
 def fits(a_plan, window):
     try:
         a_plan.reader.prepare(a_plan, window, 0, None)

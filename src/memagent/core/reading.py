@@ -206,15 +206,16 @@ class Plan:
         """A template with the question and these fields filled."""
         return self.profile.render(template, question=self.asked, **values)
 
-    def again(self, limit: int, mistake: str = "") -> str:
-        """What follows a prompt that is shown again, because its reply was empty, too long, or had a mistake."""
+    def note(self, again: bool, limit: int, mistake: str = "") -> str:
+        """What follows a prompt: nothing, unless it is shown `again`, because its reply was empty or too long, or the
+        answer had a mistake, which is said also when a reading that failed for it is resumed."""
         if mistake and self.profile.invalid:
             return self.profile.render("invalid", mistake=mistake, limit=limit)
-        return self.profile.render("retry", limit=limit)
+        return self.profile.render("retry", limit=limit) if again else ""
 
     @property
     def answer_note(self) -> int:
-        """The most tokens that `again` may add to the prompt of an answer, beyond those of any prompt."""
+        """The most tokens that a mistake may add to what follows the prompt of an answer that is shown again."""
         if self.form is None:
             return 0
         notes = [self.profile.render(name, mistake="", limit=9999) for name in ("invalid", "retry")]

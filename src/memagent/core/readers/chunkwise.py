@@ -124,7 +124,7 @@ class ChunkReader(ABC):
             id=id,
             kind="update" if pieces else "answer",
             system=plan.profile.system,
-            user=prompt + (plan.again(budget, state.mistake) if state.again or state.mistake else ""),
+            user=prompt + plan.note(state.again, budget, state.mistake),
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
             spans=pieces[0] if pieces else self.answer_spans(plan),

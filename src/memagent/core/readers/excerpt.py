@@ -71,9 +71,8 @@ def check_prompt(plan: Plan, window: int | None, overhead: int) -> None:
         raise ConfigError(
             f"the profile {plan.profile.name!r} has no wording for an answer from a text ('direct'): use another reader"
         )
-    wording = plan.tokenizer.count(plan.profile.system + plan.prompt("direct", document="")) + plan.answer_note
-    if plan.form is not None:  # then it is likely to be asked again
-        wording += plan.tokenizer.count(plan.again(9999))
+    shown = plan.profile.system + plan.prompt("direct", document="") + plan.note(True, 9999)
+    wording = plan.tokenizer.count(shown) + plan.answer_note
     need = plan.tokens + wording + overhead + JOIN_SLACK + plan.budgets.answer_tokens
     if window is not None and need > window:
         raise TooLongError(

@@ -135,7 +135,7 @@ class ParallelReader:
     def turn(self, plan: Plan, state: State, id: str) -> Turn:
         own, item = self._found(plan, state, id)
         budget = plan.budgets.answer if item.kind == "answer" else plan.budgets.memory
-        again = plan.again(budget, own.mistake) if own.tries(item.key) % 2 or own.mistake else ""
+        again = plan.note(own.tries(item.key) % 2 == 1, budget, own.mistake)
         return Turn(
             id=id,
             kind=item.kind,

@@ -99,7 +99,7 @@ class RereadReader:
             return replace(made, id=id, kind="note" if own.asked else made.kind)
         kind, budgets = self._kind(plan, own), plan.budgets
         budget = {"answer": budgets.answer, "query": budgets.question, "merge": budgets.memory}[kind]
-        again = plan.again(budget, own.mistake) if own.tries % 2 or own.mistake else ""
+        again = plan.note(own.tries % 2 == 1, budget, own.mistake)
         return Turn(
             id=id,
             kind=kind,

@@ -87,7 +87,7 @@ class SearchReader(MemoryReader):
             id=id,
             kind="query",
             system=plan.profile.system,
-            user=prompt + (plan.again(budget) if own.again else ""),
+            user=prompt + plan.note(own.again, budget),
             max_tokens=budget + plan.budgets.reasoning,
             sampling=plan.sampling,
         )
