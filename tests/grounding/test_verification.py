@@ -155,6 +155,50 @@ def test_checks_are_few_whatever_the_memory() -> None:
     assert (made.verdict.status, engine.turns) == ("unsupported", [])
 
 
+class Watched:
+    """A text that knows the most that was read of it at once."""
+
+    def __init__(self, text: str) -> None:
+        self.document, self.most = memagent.from_text(text), 0
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def read(self, start: int, end: int) -> str:
+        self.most = max(self.most, end - start)
+        return self.document.read(start, end)
+
+    def locate(self, offset: int):
+        return self.document.locate(offset)
+
+
+SEA = "".join(f"Line {number} tells of the sea and the customer. " for number in range(60_000))
+WIDE = Watched(SEA[:1_400_000] + TEXT + SEA[1_400_000:])
+
+
+@pytest.mark.parametrize("profile", ["default", "compact"])  # with a model that quotes, and by search
+def test_of_a_place_that_is_most_of_a_long_document_the_telling_parts_are_read(profile) -> None:
+    WIDE.most = 0
+    lines = [LineOrigin(line=f"noted {n}", turn=n, spans=(Span(start=n, end=len(WIDE)),)) for n in range(5)]
+    a_plan = replace(plan(profile), text=WIDE)
+    one = Answered(plan=a_plan, question=QUESTION, answer="monthly fee of EUR 12,500.00", origins=lines)
+    [made] = verify([one], ScriptedModel(copies("a monthly fee of EUR 12,500.00")), WIDE)
+    [quote] = made.verdict.quotes
+    assert made.verdict.status == "supported"
+    assert "a monthly fee of EUR 12,500.00" in quote.cited_text
+    assert WIDE.read(quote.start_char_index, quote.end_char_index) == quote.cited_text
+    assert WIDE.most < len(WIDE) / 2
+
+
+def test_the_telling_parts_are_found_whatever_border_they_lie_on() -> None:
+    said = "a monthly fee of EUR 12,500.00"
+    for place in range(1_000_000, 1_010_000, 701):
+        text = SEA[:place] + said + SEA[place:]
+        origins = [LineOrigin(line="", turn=0, spans=(Span(start=0, end=len(text)),))]
+        a_plan = replace(plan(chunk=2000), text=memagent.from_text(text))
+        assert any(said in section(check.turn) for check in checks(a_plan, QUESTION, said, origins))
+
+
 def test_a_place_that_is_longer_than_a_chunk_is_shown_in_pieces() -> None:
     whole = LineOrigin(line="", turn=0, spans=(Span(start=0, end=len(TEXT)),))
     made = checks(plan(chunk=64), QUESTION, "EUR 12,500.00", [whole])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from memagent.core import LineOrigin, Span
@@ -15,6 +15,7 @@ from memagent.grounding.verdict import Located, Quote, Verdict, judged, quote
 
 _SHORTEST = 2  # characters of words that are looked for, numbers apart
 _MOST_PLACES = 20  # of a value in a text
+_BLOCK, _OVERLAP = 1 << 20, 1 << 13  # characters that are read at once, and of words that run over their end
 _AROUND = 240  # characters of a sentence that are shown on either side of the words
 _BORDER = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)\s*|\n\s*\n\s*")
 
@@ -32,7 +33,7 @@ def verdict_by_search(answer: str, origins: Iterable[LineOrigin], text: Located)
     return judged(sought, [claim for claim, hit in found.items() if hit is None], quotes)
 
 
-def search_for_fields(asked: Iterable[Field], origins: Iterable[LineOrigin], text: Located) -> dict[str, Quote]:
+def search_for_fields(asked: Sequence[Field], origins: Iterable[LineOrigin], text: Located) -> dict[str, Quote]:
     """For each field, by its pointer, the sentence in which its value stands, in one of the ways in which such a value is
     written. Of several sentences, it is the one that shares the most words with the field and a line that was noted there.
     """
@@ -40,23 +41,20 @@ def search_for_fields(asked: Iterable[Field], origins: Iterable[LineOrigin], tex
     for origin in origins:
         for span in origin.spans:
             lines.setdefault(span, []).append((frozenset(units(origin.line)), origin.turn))
-    shown = {span: Passage(text.read(span.start, span.end)) for span in lines}
-    found = {one.pointer: _stated(one, lines, shown, text) for one in asked}
-    return {pointer: quote for pointer, quote in found.items() if quote is not None}
-
-
-def _stated(
-    field: Field, lines: Mapping[Span, Sequence[tuple[frozenset[str], int]]], shown: Mapping[Span, Passage], text: Located
-) -> Quote | None:
-    words, best, most = units(str(field)), None, -1
-    for span, passage in shown.items():
-        for first, last in islice(places(field, passage), _MOST_PLACES):
-            start, end = sentence(passage.text, first, last)
-            near, turn = max(((len(words & line), turn) for line, turn in lines[span]), key=lambda pair: pair[0])
-            if (shared := near + len(words & units(passage.text[start:end]))) > most:
-                place = Alignment(start=span.start + start, end=span.start + end, kind="exact")
-                best, most = quote(text, place, turn, searched=True), shared
-    return best
+    words = {field.pointer: units(str(field)) for field in asked}
+    best: dict[str, tuple[int, Quote]] = {}
+    for span, noted in lines.items():
+        for start, content in _blocks(text, span):
+            passage = Passage(content)
+            for field in asked:
+                own = words[field.pointer]
+                near, turn = max(((len(own & line), turn) for line, turn in noted), key=lambda pair: pair[0])
+                for first, last in islice(places(field, passage), _MOST_PLACES):
+                    place = _around(text, span, start + first, start + last)
+                    shared = near + len(own & units(text.read(place.start, place.end)))
+                    if field.pointer not in best or shared > best[field.pointer][0]:
+                        best[field.pointer] = shared, quote(text, place, turn, searched=True)
+    return {pointer: one for pointer, (_, one) in best.items()}
 
 
 def _find(claim: str, origins: Sequence[LineOrigin], text: Located) -> tuple[Alignment, int] | None:
@@ -66,11 +64,23 @@ def _find(claim: str, origins: Sequence[LineOrigin], text: Located) -> tuple[Ali
     sought = whole(claim, loose=True)
     ordered = sorted(origins, key=lambda origin: sought.search(origin.line) is None)
     for turn, span in ((origin.turn, span) for origin in ordered for span in origin.spans):
-        content = text.read(span.start, span.end)
-        if match := sought.search(content):
-            start, end = sentence(content, match.start(), match.end())
-            return Alignment(start=span.start + start, end=span.start + end, kind="exact"), turn
+        for start, content in _blocks(text, span):
+            if match := sought.search(content):
+                return _around(text, span, start + match.start(), start + match.end()), turn
     return None
+
+
+def _blocks(text: Located, span: Span) -> Iterator[tuple[int, str]]:
+    """A span in parts that overlap, each with its first character, so that memory does not grow with the span."""
+    for start in range(span.start, span.end, _BLOCK):
+        yield start, text.read(start, min(span.end, start + _BLOCK + _OVERLAP))
+
+
+def _around(text: Located, span: Span, first: int, last: int) -> Alignment:
+    """The sentence around characters [first, last) of a span."""
+    low, high = max(span.start, first - 2 * _AROUND), min(span.end, last + 2 * _AROUND)
+    start, end = sentence(text.read(low, high), first - low, last - low)
+    return Alignment(start=low + start, end=low + end, kind="exact")
 
 
 def sentence(content: str, start: int, end: int) -> tuple[int, int]:

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 
 from memagent.core import LineOrigin, Plan, Span, Turn
 from memagent.core.outcomes import fit, says
+from memagent.core.spans import merged
 from memagent.core.types import Text
 from memagent.grounding.alignment import align
 from memagent.grounding.claims import claims, held, touches, units
 from memagent.grounding.fields import Field, Passage, places, states
-from memagent.grounding.normal import BULLET
+from memagent.grounding.normal import BULLET, WORD
 from memagent.grounding.verdict import Located, Quote, Verdict, judged, quote
 
 MOST_CHECKS = 4
 MOST_FIELD_CHECKS = 16  # of an answer that has fields
-_OVERLAP = 8  # pieces of a long place overlap by this part of a chunk
+_OVERLAP = 8  # pieces of a long place overlap by this part of their size
+_WIDE = 400_000  # characters of places that are all looked at; of wider ones, the most telling parts are
+_PART, _MOST_PARTS = 10_000, 32  # characters of a part, and how many
 _MARKS = "\"'“”‘’„«»`"
 
 
@@ -55,7 +59,7 @@ def checks(plan: Plan, question: str, answer: str, origins: Iterable[LineOrigin]
     What a line of the memory shares with the answer counts for all places it came from.
     """
     best, words = list[Place](), units(answer)
-    for place in sorted(_places(plan, origins), key=lambda place: -place.shared(words)):
+    for place in sorted(_places(plan, answer, origins), key=lambda place: -place.shared(words)):
         if len(best) < MOST_CHECKS and all(place.span != one.span for one in best):
             best.append(place)
     return [_check(plan, question, answer, number, place) for number, place in enumerate(best, 1)]
@@ -69,7 +73,7 @@ def field_checks(plan: Plan, question: str, asked: Sequence[Field], origins: Ite
     asks.
     """
     groups: dict[Span, tuple[Place, list[Field]]] = {}
-    known = list(_places(plan, origins))
+    known = list(_places(plan, " ".join(map(str, asked)), origins))
     for field in asked if known else ():
         place = _likely(field, known)
         groups.setdefault(place.span, (place, []))[1].append(field)
@@ -175,17 +179,37 @@ def _quotes(check: Check, reply: str, text: Located, unsupported: str, by_line: 
     return []
 
 
-def _places(plan: Plan, origins: Iterable[LineOrigin]) -> Iterator[Place]:
-    """The places that the lines of the memory came from."""
-    known: dict[Span, tuple[Passage, frozenset[str]]] = {}
-    for origin in origins:
-        line = frozenset(units(origin.line))
-        for span in (piece for whole in origin.spans for piece in _pieces(plan, whole)):
-            if span not in known:
-                text = _read(plan.text, span)
-                known[span] = Passage(text), frozenset(units(text))
-            passage, words = known[span]
-            yield Place(span=span, passage=passage, words=words, line=line, noted=origin.turn)
+def _places(plan: Plan, said: str, origins: Iterable[LineOrigin]) -> Iterator[Place]:
+    """The places that the lines of the memory came from. Where that is much of a long document, as after a merge of notes
+    from everywhere, they are the parts of it that have the most words of what is `said`."""
+    lines = [(frozenset(units(one.line)), one) for one in origins]
+    spans = list(dict.fromkeys(span for _, one in lines for span in one.spans))
+    if sum(map(len, merged(spans))) > _WIDE:
+        spans = _telling(plan.text, said, list(merged(spans)))
+    for span in spans:
+        own = [(line, one.turn) for line, one in lines if any(_meet(span, place) for place in one.spans)]
+        for piece in _pieces(plan, span):
+            text = _read(plan.text, piece)
+            passage, words = Passage(text), frozenset(units(text))
+            yield from (Place(span=piece, passage=passage, words=words, line=line, noted=turn) for line, turn in own)
+
+
+def _telling(text: Text, said: str, spans: Sequence[Span]) -> list[Span]:
+    """The parts of spans that have the most of these words, in the order of the document. They are read one by one."""
+    words = {word.lower() for word in WORD.findall(said)}
+    step = _PART - _PART // _OVERLAP
+    starts = [(start, span.end) for span in spans for start in range(span.start, span.end, step)]
+    parts = [Span(start=start, end=min(end, start + _PART)) for start, end in starts]
+
+    def shared(part: Span) -> int:
+        content = _read(text, part).lower()
+        return sum(word in content for word in words)
+
+    return sorted(nlargest(_MOST_PARTS, parts, key=shared), key=lambda part: part.start)
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one.start < other.end and other.start < one.end
 
 
 def _pieces(plan: Plan, span: Span) -> Iterator[Span]:
