@@ -99,6 +99,25 @@ def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
         assert len(list((tmp_path / "files").iterdir())) == 1
 
 
+def test_of_a_request_that_is_refused_nothing_is_kept(tmp_path) -> None:
+    file = {"type": "file", "file": {"file_data": "data:text/plain;base64,eA==", "filename": "a.txt"}}
+    broken = {"type": "file", "file": {"file_data": "data:text/plain;base64,?"}}
+    unknown = {"type": "file", "file": {"file_id": "file-x"}}
+    said = {"type": "text", "text": "the code?"}
+    refused = [
+        (429, "readings", {"question": "the code?", "text": TEXT}),
+        (429, "chat/completions", {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}]}),
+        (429, "chat/completions", {"messages": [{"role": "user", "content": [file, file, said]}]}),
+        (400, "readings", {"question": "the code?", "text": TEXT, "options": {"reader": "none"}}),
+        (400, "chat/completions", {"messages": [{"role": "user", "content": [file, broken, said]}]}),
+        (400, "chat/completions", {"messages": [{"role": "user", "content": [file, unknown, said]}]}),
+    ]
+    with served(model(), tmp_path, limits=Limits(queue=0)) as client:
+        for code, route, body in refused:
+            assert client.post(f"/v1/{route}", json=body).status_code == code, body
+            assert list((tmp_path / "files").iterdir()) == []
+
+
 def test_readings_are_deleted_when_they_are_old(tmp_path) -> None:
     with served(model(), tmp_path) as client:
         id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]

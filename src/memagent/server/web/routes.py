@@ -88,7 +88,7 @@ async def ask(id: str, request: Request, service: TheService, owner: Owner) -> R
     try:
         if parent.status != "answered":
             raise HTTPException(409, "Only a reading that was answered has a memory to ask")
-        follow = Job(id="", owner=owner, created=0.0, question=question_of(form), parent=parent.id)
+        follow = Job(owner=owner, question=question_of(form), parent=parent.id)
         job = await service.jobs.submit(follow)
     except (HTTPException, MemagentError) as error:
         if _wants_json(request):
