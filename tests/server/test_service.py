@@ -209,6 +209,9 @@ def test_paths_below_the_root_are_read_and_no_others(tmp_path) -> None:
         found = client.post("/v1/readings", json={"question": "the code?", "documents": ["sub/log.txt"]}).json()
         result = ended(client, found["id"])["result"]
         assert (result["answer"], result["quotes"][0]["file"]) == ("4821973", "sub/log.txt")
+        (root / "file-1.txt").write_text(TEXT)
+        named = client.post("/v1/readings", json={"question": "the code?", "documents": ["file-1.txt"]}).json()
+        assert ended(client, named["id"])["result"]["quotes"][0]["file"] == "file-1.txt"
         outside = ["../secret.txt", "link.txt", "/etc/passwd", str(tmp_path / "secret.txt"), "sub/../../secret.txt"]
         for path in (*outside, "x" * 5000, "a\0b", "-", "~/x", "https://example.org/x", "no.txt"):
             refused = client.post("/v1/readings", json={"question": "q?", "documents": [path]})
