@@ -10,6 +10,7 @@ from typing import Any
 from memagent.errors import ConfigError
 from memagent.page.words import verified
 from memagent.server.state import Service
+from memagent.server.store import is_kept
 from memagent.server.values import Job
 from memagent.server.web.forms import usual_reader
 
@@ -105,25 +106,26 @@ def home_of(
 
 def _row(service: Service, job: Job) -> Row:
     tone, said = _STATES.get(job.status) or _BRIEF.get((job.result or {}).get("status"), _BRIEF[None])
-    names = _names(service, job)
+    names, more = _names(service, job)
     return Row(
         job=job,
         tone=tone,
         said=said,
         created=datetime.fromtimestamp(job.created, UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        names=tuple(names[:_NAMES]),
-        more_names=max(0, len(names) - _NAMES),
+        names=names,
+        more_names=more,
     )
 
 
-def _names(service: Service, job: Job) -> list[str]:
-    """The names of a job's documents, as those who uploaded them know them."""
+def _names(service: Service, job: Job) -> tuple[tuple[str, ...], int]:
+    """The first names of a job's documents, as those who uploaded them know them, and how many more there are."""
     try:
         documents = service.jobs.desk.whole(job).documents
     except ConfigError:
-        return ["a deleted reading"]
-    kept = [(name, service.store.file(name, job.owner)) for name in documents]
-    return [file.name if file else "a deleted file" if name.startswith(("file-", "part-")) else name for name, file in kept]
+        return ("a deleted reading",), 0
+    first = [(name, service.store.file(name, job.owner)) for name in documents[:_NAMES]]
+    names = (file.name if file else "a deleted file" if is_kept(name) else name for name, file in first)
+    return tuple(names), max(0, len(documents) - _NAMES)
 
 
 def _looked(service: Service, job: Job) -> Looked:
