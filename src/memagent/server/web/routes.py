@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException  # which forms that are none raise too
 
 from memagent.errors import JournalError, MemagentError
 from memagent.page.gather import page_of
