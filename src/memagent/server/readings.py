@@ -65,8 +65,7 @@ async def cancel(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
 @routes.delete("/readings/{id}", status_code=204)
 async def delete(id: str, service: TheService, owner: Owner) -> Response:
     """Deletes a reading, its turns and the text that came with it, and ends it if it is not over. Uploaded files stay."""
-    job = await service.jobs.cancel(await asyncio.to_thread(service.job, id, owner))
-    await asyncio.to_thread(service.jobs.forget, job)
+    await service.delete(await asyncio.to_thread(service.job, id, owner))
     return Response(status_code=204)
 
 
@@ -74,11 +73,8 @@ async def delete(id: str, service: TheService, owner: Owner) -> Response:
 async def ask(id: str, asked: AskRequest, service: TheService, owner: Owner) -> dict[str, Any]:
     """Asks another question of the memory that a reading ended with."""
     parent = await asyncio.to_thread(service.job, id, owner)
-    if parent.status != "answered":
-        raise HTTPException(409, f"the reading {id!r} is {parent.status}: only one that is answered has a memory to ask")
     options = {} if asked.json_schema is None else {"schema": asked.json_schema}
-    job = Job(owner=owner, question=asked.question, options=options, parent=parent.id)
-    return shown(service, await service.jobs.submit(job))
+    return shown(service, await service.ask(parent, asked.question, options))
 
 
 @routes.post("/files")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import Depends, HTTPException, Request
 
@@ -69,6 +69,18 @@ class Service:
             job = await self.jobs.submit(replace(job, documents=tuple(ids)))
             refused.pop_all()
         return job
+
+    async def ask(self, parent: Job, question: str, options: Mapping[str, Any]) -> Job:
+        """Accepts another question for the memory of a reading. Raises HTTPException if it has none, or what `Jobs.submit`
+        does."""
+        if parent.status != "answered":
+            raise HTTPException(409, f"Only a reading that was answered has a memory to ask: this one is {parent.status}")
+        return await self.jobs.submit(Job(owner=parent.owner, question=question, options=options, parent=parent.id))
+
+    async def delete(self, job: Job) -> None:
+        """Deletes a job, with its reading and what came with its request, and ends it if it is not over."""
+        job = await self.jobs.cancel(job)
+        await asyncio.to_thread(self.jobs.forget, job)
 
     def job(self, id: str, owner: str) -> Job:
         """A job. Raises HTTPException if this owner has none of that id."""
