@@ -9,10 +9,9 @@ from fastapi import Request
 from starlette.datastructures import UploadFile
 
 from memagent.errors import ConfigError
+from memagent.server.schemas import QUESTION
 from memagent.server.state import Part, Service, text_part
 from memagent.server.values import Job
-
-_QUESTION = 100_000  # characters, as our own routes take
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ def question_of(form: Form) -> str:
     question = form.fields.get("question", "").replace("\r\n", "\n").strip()
     if not question:
         raise ConfigError("Ask a question: the field is empty")
-    if len(question) > _QUESTION:
-        raise ConfigError(f"The question has {len(question):,} characters, the limit is {_QUESTION:,}: shorten it")
+    if len(question) > QUESTION:
+        raise ConfigError(f"The question has {len(question):,} characters, the limit is {QUESTION:,}: shorten it")
     return question
 
 

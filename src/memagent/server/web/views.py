@@ -9,6 +9,7 @@ from typing import Any
 
 from memagent.errors import ConfigError
 from memagent.page.words import verified
+from memagent.server.schemas import QUESTION
 from memagent.server.state import Service
 from memagent.server.store import is_kept
 from memagent.server.values import Job
@@ -79,6 +80,7 @@ class Home:
     readers: Sequence[tuple[str, str]]
     usual: str
     limit: int
+    question_limit: int
     rows: Sequence[Row]
     more: int
     looked: Looked | None = None
@@ -96,6 +98,7 @@ def home_of(
         readers=[(name, _READERS.get(name, "")) for name in service.readers],
         usual=usual_reader(service),
         limit=service.limits.upload_bytes,
+        question_limit=QUESTION,
         rows=[_row(service, one) for one in jobs[:show]],
         more=show * 4 if len(jobs) > show else 0,
         looked=_looked(service, job) if job else None,
