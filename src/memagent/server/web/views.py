@@ -17,13 +17,7 @@ from memagent.server.web.forms import usual_reader
 
 _QUOTES = 50  # the maximum in the answer; the page of the reading has more
 _NAMES = 5  # names of documents that are listed
-_BRIEF = {
-    "supported": ("good", "Supported"),
-    "partly": ("fair", "Supported in part"),
-    "unsupported": ("fair", "Not supported"),
-    "not_found": ("fair", "Not in the document"),
-    None: ("plain", "Not verified"),
-}
+_BRIEF = {"supported": "Supported", "unsupported": "Not supported", "not_found": "Not in the document"}
 _STATES = {
     "queued": ("plain", "Waiting"),
     "running": ("plain", "Reading"),
@@ -47,11 +41,12 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the history. `tone` colours what is `said` of its state."""
+    """A line of the history. `tone` colours what is `said` of its state, and `brief`, which is the same in few words."""
 
     job: Job
     tone: str
     said: str
+    brief: str
     created: str
     names: tuple[str, ...]
     more_names: int
@@ -62,8 +57,6 @@ class Looked:
     """The reading that is looked at. `quotes` and `result` are there once it was answered, `look` before that."""
 
     row: Row
-    tone: str
-    said: str
     reader: str
     look: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -108,12 +101,14 @@ def home_of(
 
 
 def _row(service: Service, job: Job) -> Row:
-    tone, said = _STATES.get(job.status) or _BRIEF.get((job.result or {}).get("status"), _BRIEF[None])
+    status = (job.result or {}).get("status") or ""
+    tone, said = _STATES.get(job.status) or verified(status)
     names, more = _names(service, job)
     return Row(
         job=job,
         tone=tone,
         said=said,
+        brief=_BRIEF.get(status, said),
         created=datetime.fromtimestamp(job.created, UTC).strftime("%Y-%m-%dT%H:%MZ"),
         names=names,
         more_names=more,
@@ -134,11 +129,8 @@ def _names(service: Service, job: Job) -> tuple[tuple[str, ...], int]:
 def _looked(service: Service, job: Job) -> Looked:
     result: Mapping[str, Any] = job.result or {}
     quotes = result.get("quotes") or ()
-    tone, said = _STATES.get(job.status) or verified(result.get("status"))
     return Looked(
         row=_row(service, job),
-        tone=tone,
-        said=said,
         reader="" if job.parent else str(job.options.get("reader") or usual_reader(service)),
         look=service.jobs.look(job),
         result=result,
