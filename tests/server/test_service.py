@@ -296,6 +296,21 @@ def test_the_queue_refuses_what_is_too_much(tmp_path) -> None:
         assert [ended(client, id)["status"] for id in ids] == ["answered"] * 3
 
 
+def test_a_key_cannot_fill_the_queue_of_the_others(tmp_path) -> None:
+    keys, held = tmp_path / "keys.txt", Held()
+    ann, bob = ({"Authorization": f"Bearer {add_key(keys, name)}"} for name in ("ann", "bob"))
+    limits = Limits(readings=1, queue=10, queue_per_key=1)
+    with served(model(held), tmp_path / "data", keys=keys, limits=limits) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        assert client.post("/v1/readings", json=asked, headers=ann).status_code == 202
+        assert held.reached.wait(30)
+        assert client.post("/v1/readings", json=asked, headers=ann).status_code == 202
+        refused = client.post("/v1/readings", json=asked, headers=ann)
+        assert (refused.status_code, "1 of your readings are waiting, the limit is 1" in refused.text) == (429, True)
+        assert client.post("/v1/readings", json=asked, headers=bob).status_code == 202
+        held.go.set()
+
+
 def test_tokens_of_a_day_are_counted_and_limited(tmp_path) -> None:
     with served(model(), tmp_path, limits=Limits(tokens_per_day=100)) as client:
         asked = {"question": "the code?", "text": TEXT}
