@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
 import time
+from contextlib import ExitStack
 
 import openai
 import pytest
@@ -13,15 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memagent.errors import ConfigError
+from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
+from memagent.server.app import _ready
 from memagent.server.conversation import asked
+from memagent.server.jobs import RefusedError
 from memagent.server.keys import LOCAL, Keys, add_key
 from memagent.server.queue import FairQueue
-from memagent.server.run import Place
+from memagent.server.run import Place, built
 from memagent.server.schemas import Message
+from memagent.server.state import text_part
+from memagent.server.store import Store
 from memagent.server.values import Job, Limits
-from tests.server.service import ended, served
+from tests.server.service import OPTIONS, ended, served
 from tests.test_follow_up import TEXT, script
 from tests.test_structured import FEE, RIGHT
 from tests.test_structured import TEXT as CONTRACT
@@ -66,7 +73,12 @@ def test_a_text_is_read_and_asked_again(tmp_path) -> None:
         third = client.post(f"/v1/readings/{again['id']}/ask", json={"question": "the code?"}).json()
         assert ended(client, third["id"])["result"]["answer"] == "4821973"
         listed = client.get("/v1/readings").json()["readings"]
-        assert [one["question"] for one in listed] == ["the code?", "who is the captain?", "the code?"]
+        assert [one["id"] for one in listed] == [third["id"], again["id"], found["id"]], "newest first"
+        assert [one["id"] for one in client.get("/v1/readings?limit=1").json()["readings"]] == [third["id"]]
+        metrics = client.get("/metrics").text
+        assert 'memagent_readings_total{status="answered"} 3.0' in metrics
+        assert 'memagent_answers_total{status="supported"} 3.0' in metrics
+        assert 'memagent_requests_total{code="202",route="/v1/readings/{id}/ask"} 2.0' in metrics
         assert client.delete(f"/v1/readings/{third['id']}").status_code == 204
         assert client.get(f"/v1/readings/{third['id']}").status_code == 404
 
@@ -75,7 +87,10 @@ def test_files_are_uploaded_read_and_deleted(tmp_path) -> None:
     with served(model(), tmp_path) as client:
         kept = client.post("/v1/files", files={"file": ("../../log <b>.md", TEXT.encode())}).json()
         assert (kept["filename"], kept["bytes"]) == ("log <b>.md", len(TEXT))
-        assert [one["id"] for one in client.get("/v1/files").json()["data"]] == [kept["id"]]
+        later = client.post("/v1/files", files={"file": ("b.txt", b"later")}).json()
+        assert [one["id"] for one in client.get("/v1/files").json()["data"]] == [later["id"], kept["id"]], "newest first"
+        assert client.delete(f"/v1/files/{later['id']}").json()["deleted"]
+        assert (tmp_path / "files").stat().st_mode & 0o77 == (tmp_path / "service.sqlite3").stat().st_mode & 0o77 == 0
         begun = client.post("/v1/readings", json={"question": "the code?", "documents": [kept["id"]]}).json()
         found = ended(client, begun["id"])["result"]
         assert found["quotes"][0]["place"].startswith("log <b>.md, line 31")
@@ -97,6 +112,25 @@ def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
         for id in ids:
             client.delete(f"/v1/readings/{id}")
         assert len(list((tmp_path / "files").iterdir())) == 1
+
+
+def test_of_a_request_that_is_refused_nothing_is_kept(tmp_path) -> None:
+    file = {"type": "file", "file": {"file_data": "data:text/plain;base64,eA==", "filename": "a.txt"}}
+    broken = {"type": "file", "file": {"file_data": "data:text/plain;base64,?"}}
+    unknown = {"type": "file", "file": {"file_id": "file-x"}}
+    said = {"type": "text", "text": "the code?"}
+    refused = [
+        (429, "readings", {"question": "the code?", "text": TEXT}),
+        (429, "chat/completions", {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}]}),
+        (429, "chat/completions", {"messages": [{"role": "user", "content": [file, file, said]}]}),
+        (400, "readings", {"question": "the code?", "text": TEXT, "options": {"reader": "none"}}),
+        (400, "chat/completions", {"messages": [{"role": "user", "content": [file, broken, said]}]}),
+        (400, "chat/completions", {"messages": [{"role": "user", "content": [file, unknown, said]}]}),
+    ]
+    with served(model(), tmp_path, limits=Limits(queue=0)) as client:
+        for code, route, body in refused:
+            assert client.post(f"/v1/{route}", json=body).status_code == code, body
+            assert list((tmp_path / "files").iterdir()) == []
 
 
 def test_readings_are_deleted_when_they_are_old(tmp_path) -> None:
@@ -144,6 +178,8 @@ def test_a_reading_is_cancelled_while_it_waits_and_while_it_is_read(tmp_path) ->
         third = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()
         assert ended(client, third["id"])["status"] == "answered"
         assert client.post(f"/v1/readings/{third['id']}/cancel").json()["status"] == "answered"
+    with Journal.open(tmp_path / "journal.sqlite3") as journal:
+        assert sorted((one.status, one.reason) for one in journal.list()) == [("answered", None), ("failed", "cancelled")]
 
 
 def test_an_answer_that_follows_a_schema(tmp_path) -> None:
@@ -168,6 +204,11 @@ def test_a_reading_that_fails_says_why(tmp_path) -> None:
         kept = client.post("/v1/files", files={"file": ("a.pdf", b"%PDF-1.4 half")}).json()
         id = client.post("/v1/readings", json={"question": "the code?", "documents": [kept["id"]]}).json()["id"]
         assert "a.pdf: truncated PDF" in ended(client, id)["error"]
+        assert 'memagent_readings_total{status="failed"} 2.0' in client.get("/metrics").text
+        for code, file in ((400, {"file_id": kept["id"]}), (502, {"file_data": "data:text/plain;base64,eA=="})):
+            parts = [{"type": "file", "file": file}, {"type": "text", "text": "the code?"}]
+            refused = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts}]})
+            assert refused.status_code == code, refused.text
         asked = client.post(f"/v1/readings/{id}/ask", json={"question": "x"})
         assert (asked.status_code, "is failed" in asked.json()["error"]["message"]) == (409, True)
 
@@ -190,6 +231,9 @@ def test_paths_below_the_root_are_read_and_no_others(tmp_path) -> None:
         found = client.post("/v1/readings", json={"question": "the code?", "documents": ["sub/log.txt"]}).json()
         result = ended(client, found["id"])["result"]
         assert (result["answer"], result["quotes"][0]["file"]) == ("4821973", "sub/log.txt")
+        (root / "file-1.txt").write_text(TEXT)
+        named = client.post("/v1/readings", json={"question": "the code?", "documents": ["file-1.txt"]}).json()
+        assert ended(client, named["id"])["result"]["quotes"][0]["file"] == "file-1.txt"
         outside = ["../secret.txt", "link.txt", "/etc/passwd", str(tmp_path / "secret.txt"), "sub/../../secret.txt"]
         for path in (*outside, "x" * 5000, "a\0b", "-", "~/x", "https://example.org/x", "no.txt"):
             refused = client.post("/v1/readings", json={"question": "q?", "documents": [path]})
@@ -274,18 +318,57 @@ def test_the_queue_refuses_what_is_too_much(tmp_path) -> None:
         assert [ended(client, id)["status"] for id in ids] == ["answered"] * 3
 
 
+def test_a_key_cannot_fill_the_queue_of_the_others(tmp_path) -> None:
+    keys, held = tmp_path / "keys.txt", Held()
+    ann, bob = ({"Authorization": f"Bearer {add_key(keys, name)}"} for name in ("ann", "bob"))
+    limits = Limits(readings=1, queue=10, queue_per_key=1)
+    with served(model(held), tmp_path / "data", keys=keys, limits=limits) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        assert client.post("/v1/readings", json=asked, headers=ann).status_code == 202
+        assert held.reached.wait(30)
+        assert client.post("/v1/readings", json=asked, headers=ann).status_code == 202
+        refused = client.post("/v1/readings", json=asked, headers=ann)
+        assert (refused.status_code, "1 of your readings are waiting, the limit is 1" in refused.text) == (429, True)
+        assert client.post("/v1/readings", json=asked, headers=bob).status_code == 202
+        held.go.set()
+
+
 def test_tokens_of_a_day_are_counted_and_limited(tmp_path) -> None:
     with served(model(), tmp_path, limits=Limits(tokens_per_day=100)) as client:
         asked = {"question": "the code?", "text": TEXT}
         first = ended(client, client.post("/v1/readings", json=asked).json()["id"])["result"]
         refused = client.post("/v1/readings", json=asked)
         assert refused.status_code == 429
-        assert int(refused.headers["retry-after"]) <= 86400
+        until_midnight = 86400 - time.time() % 86400
+        assert abs(int(refused.headers["retry-after"]) - until_midnight) % 86400 < 60
         used = [first[name][kind] for name in ("usage", "verification") for kind in ("prompt_tokens", "completion_tokens")]
         assert f"{sum(used):,} tokens were spent today, the limit is 100" in refused.json()["error"]["message"]
         assert f'memagent_tokens_total{{key="local"}} {float(sum(used))}' in client.get("/metrics").text
     with served(model(), tmp_path, limits=Limits(tokens_per_day=100)) as client:  # also after a restart
         assert client.post("/v1/readings", json=asked).status_code == 429
+
+
+def test_tokens_are_counted_once_if_a_service_ends_and_goes_on(tmp_path) -> None:
+    turns, far, limits = 0, threading.Event(), Limits(tokens_per_day=1)
+
+    def slowly(turn) -> str:
+        nonlocal turns
+        turns += 1
+        if turns > 2:
+            far.set()
+            time.sleep(0.2)
+        return script(turn)
+
+    asked = {"question": "the code?", "text": TEXT}
+    with served(model(slowly), tmp_path, limits=limits) as client:
+        id = client.post("/v1/readings", json=asked).json()["id"]
+        assert far.wait(30)
+    with served(model(), tmp_path, limits=limits) as client:
+        result = ended(client, id)["result"]
+        assert result["turns_resumed"] > 0
+        used = [result[name][kind] for name in ("usage", "verification") for kind in ("prompt_tokens", "completion_tokens")]
+        said = client.post("/v1/readings", json=asked).json()["error"]["message"]
+        assert f"{sum(used):,} tokens were spent today" in said
 
 
 def test_bodies_are_bounded_as_they_come_in(tmp_path) -> None:
@@ -339,6 +422,35 @@ def test_hostile_requests_are_refused_in_one_form(tmp_path) -> None:
             assert str(tmp_path) not in made.text
             assert made.headers["x-content-type-options"] == "nosniff"
         assert client.get("/v1/readings").json() == {"readings": []}
+
+
+async def _ends(service) -> None:
+    await service.jobs.start()
+    assert (await _ready(service)).status_code == 200
+    await service.jobs.close()
+    assert (await _ready(service)).status_code == 503
+    with pytest.raises(RefusedError, match="shutting down"):
+        await service.begin(Job(owner=LOCAL, question="the code?"), [text_part(TEXT)])
+
+
+def test_a_service_that_ends_takes_nothing_more(tmp_path) -> None:
+    with ExitStack() as stack:
+        place = Place(host="127.0.0.1", port=0, folder=tmp_path)
+        _, service = built(stack, place, model(), "scripted", None, {**OPTIONS}, Limits())
+        asyncio.run(_ends(service))
+
+
+def test_what_waited_and_what_was_under_way_is_unfinished_and_tokens_are_those_of_today(tmp_path, monkeypatch) -> None:
+    store = Store(tmp_path)
+    for number, status in enumerate(("queued", "running", "answered", "failed", "cancelled")):
+        store.add(Job(id=status, owner=LOCAL, created=-number, question="q", status=status))
+    assert [job.id for job in store.unfinished()] == ["running", "queued"], "oldest first"
+    store.spend(LOCAL, 5)
+    store.spend(LOCAL, 7)
+    assert store.spent(LOCAL) == 12
+    monkeypatch.setattr("memagent.server.store._today", lambda: "2000-01-01")
+    assert store.spent(LOCAL) == 0
+    store.close()
 
 
 # OpenAI's client
@@ -414,6 +526,15 @@ def test_the_long_part_is_the_document_and_the_last_question_the_question(messag
 
 
 # The queue
+
+
+def test_a_job_that_is_withdrawn_leaves_no_trace() -> None:
+    queue = FairQueue(Limits())
+    jobs = [Job(id=str(number), owner="ab"[number // 2], question="q") for number in range(3)]
+    for job in jobs:
+        queue.put(job)
+    assert (queue.withdraw("0"), queue.withdraw("2"), queue.withdraw("2")) == (True, True, False)
+    assert (len(queue), queue.take(), queue.take(), queue.running) == (1, jobs[1], None, 1)
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(1, 5), st.integers(1, 3))

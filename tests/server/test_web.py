@@ -248,6 +248,8 @@ def test_an_invalid_form_is_no_error_of_the_service(site):
     for path in ("/readings", "/login"):
         wrong = site.ask("POST", path, b"no form", content_type="multipart/form-data; boundary=x", origin=site.url)
         assert wrong.status in (400, 303), path
+    broken = site.ask("POST", "/readings", b"no form", content_type="multipart/form-data", accept="text/html")
+    assert (broken.status, "That did not work" in broken.text) == (400, True)
     assert site.ask("POST", "/readings", b"\xff\xfe", content_type="text/plain").status == 400
     assert site.get("/?show=-1&reading=").status == 200
     assert site.get("/?show=99999999999").status == 200

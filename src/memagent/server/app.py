@@ -16,11 +16,9 @@ from memagent.errors import MemagentError
 from memagent.server import chat, readings
 from memagent.server.guard import Guard
 from memagent.server.jobs import RefusedError
-from memagent.server.problems import code_of
+from memagent.server.problems import answer, code_of
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.web import routes as web
-
-_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 def create_app(service: Service) -> Guard:
@@ -58,9 +56,9 @@ async def _ready(service: TheService) -> JSONResponse:
         await asyncio.to_thread(service.store.spend, "", 0)
     except Exception as error:
         return JSONResponse({"status": "not ready", "reason": type(error).__name__}, 503)
-    return JSONResponse(
-        {"status": "ready"} if service.jobs.open else {"status": "shutting down"}, 200 if service.jobs.open else 503
-    )
+    if not service.jobs.open:
+        return JSONResponse({"status": "shutting down"}, 503)
+    return JSONResponse({"status": "ready"})
 
 
 async def _metrics(service: TheService, owner: Owner) -> PlainTextResponse:
@@ -68,25 +66,19 @@ async def _metrics(service: TheService, owner: Owner) -> PlainTextResponse:
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _said(code: int, message: str, param: str | None = None, headers: dict[str, str] | None = None) -> Response:
-    kind = _TYPES.get(code, "invalid_request_error" if code < 500 else "server_error")
-    error = {"message": message, "type": kind, "param": param, "code": None}
-    return JSONResponse({"error": error}, code, headers)
-
-
 async def _failed(_: Request, error: Exception) -> Response:
     if isinstance(error, RefusedError):
-        return _said(429, str(error), headers={"Retry-After": str(error.after)})
-    return _said(code_of(error), str(error))
+        return answer(429, str(error), headers={"Retry-After": str(error.after)})
+    return answer(code_of(error), str(error))
 
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _said(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+    return answer(error.status_code, str(error.detail), headers=dict(error.headers or {}))
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return _said(400, f"{where or 'the body'}: {first['msg']}", param=where or None)
+    return answer(400, f"{where or 'the body'}: {first['msg']}", param=where or None)

@@ -17,9 +17,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from memagent.errors import ConfigError
 from memagent.server.conversation import asked
 from memagent.server.jobs import moved
-from memagent.server.readings import kept_text
 from memagent.server.schemas import ChatRequest, FilePart
-from memagent.server.state import Owner, Service, TheService
+from memagent.server.state import Owner, Part, Service, TheService, text_part
 from memagent.server.values import Job
 
 routes = APIRouter(prefix="/v1")
@@ -48,13 +47,8 @@ async def complete(
     if chat.model.partition(":")[0] != "memagent" or chat.model.partition(":")[2] not in ("", *service.readers):
         raise HTTPException(404, f"there is no model {chat.model!r}: see /v1/models")
     what = asked(chat.messages)
-    documents = [await _kept(service, owner, file) for file in what.files]
-    if what.text:
-        documents = [(await kept_text(service, owner, what.text)).id]
-    job = Job(
-        id="", owner=owner, created=0.0, question=what.question, documents=tuple(documents), options=chat.options()
-    )  # fmt: skip
-    job = await service.jobs.submit(job)
+    documents = [text_part(what.text)] if what.text else [_document(file) for file in what.files]
+    job = await service.begin(Job(owner=owner, question=what.question, options=chat.options()), documents)
     if chat.stream:
         return StreamingResponse(_stream(chat, service, job), media_type="text/event-stream")
     return JSONResponse(_completion(chat, await _over(request, service, job)))
@@ -72,8 +66,8 @@ async def _over(request: Request, service: Service, job: Job) -> Job:
     return ended
 
 
-async def _kept(service: Service, owner: str, file: FilePart) -> str:
-    """The id of a file of a message, which may have come with it."""
+def _document(file: FilePart) -> str | Part:
+    """The id of a file of a message, or the document that comes with it. Raises ConfigError if it is neither."""
     if file.file_id is not None:
         return file.file_id
     head, _, data = (file.file_data or "").rpartition("base64,")
@@ -83,8 +77,7 @@ async def _kept(service: Service, owner: str, file: FilePart) -> str:
         content = base64.b64decode(data, validate=True)
     except binascii.Error as error:
         raise ConfigError(f"file_data is not base64: {error}") from None
-    name = file.filename or "document"
-    return (await asyncio.to_thread(service.keep, owner, name, io.BytesIO(content), part=True)).id
+    return Part(file.filename or "document", io.BytesIO(content))
 
 
 def _completion(chat: ChatRequest, job: Job) -> dict[str, Any]:

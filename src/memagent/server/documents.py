@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memagent.documents import Document, load
 from memagent.errors import ConfigError, DocumentError
-from memagent.server.store import Store
+from memagent.server.store import Store, is_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Shelf:
     def _located(self, document: str, owner: str) -> tuple[Path, str]:
         if (kept := self.store.file(document, owner)) is not None:
             return self.store.path(kept), kept.name
-        if self.root is None or document.startswith(("file-", "part-")):
+        if self.root is None or is_kept(document):
             raise ConfigError(f"there is no file {document!r}: upload it first")
         root = self.root.resolve()
         try:

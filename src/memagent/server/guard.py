@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memagent.server.metrics import Metrics
+from memagent.server.problems import answer
 
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
      b" img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"),
@@ -48,25 +49,26 @@ class Guard:
 
         try:
             if (refused := self._refusal(headers)) is not None:
-                await _say(counted, *refused)
+                await refused(scope, receive, counted)
             else:
                 await self._app(scope, _bounded(receive, self._limit), counted)
         finally:
             route = scope.get("route")
             self._metrics.requested(getattr(route, "path", "other"), code, time.monotonic() - began)
 
-    def _refusal(self, headers: dict[str, str]) -> tuple[int, str] | None:
+    def _refusal(self, headers: dict[str, str]) -> Response | None:
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._limit:
-            return 413, f"the body has {int(length):,} bytes, the limit is {self._limit:,}"
+            return answer(413, f"the body has {int(length):,} bytes, the limit is {self._limit:,}")
         if not self._local:
             return None
         host = urlsplit(f"//{headers.get('host', '')}").hostname
-        if host not in _LOOPBACK:
-            return 403, "without keys, this service is for this machine only: use 127.0.0.1 or localhost as its name"
+        if host not in LOOPBACK:
+            only = "without keys, this service is for this machine only: use 127.0.0.1 or localhost as its name"
+            return answer(403, only)
         origin = headers.get("origin")
         if origin and urlsplit(origin).netloc != headers.get("host"):
-            return 403, "requests that a page of another site sends are not taken"
+            return answer(403, "requests that a page of another site sends are not taken")
         return None
 
 
@@ -82,10 +84,3 @@ def _bounded(receive: Receive, limit: int) -> Receive:
         return message
 
     return bounded
-
-
-async def _say(send: Send, code: int, text: str) -> None:
-    body = json.dumps({"error": {"message": text, "type": "invalid_request_error", "param": None, "code": None}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from memagent.server.store import new_id
 from memagent.server.values import Job, JobStatus, Limits
 from memagent.session import Progress
 
+_LOG = logging.getLogger("memagent.server")
 _FLUSH = 1.0  # seconds between two notes of what a reading has spent
 
 
@@ -132,7 +134,7 @@ class Jobs:
         except MemagentError as error:
             values = {"error": str(error), "kind": "model" if isinstance(error, ModelError) else "document"}
         except Exception as error:
-            self.metrics.log.exception("job failed", extra={"job": live.job.id})
+            _LOG.exception("%s failed", live.job.id)  # no text of documents and no secrets go into the log
             name = type(error).__name__
             values = {"error": f"an error in memagent ({name}); the log has more", "kind": "internal"}
         finally:

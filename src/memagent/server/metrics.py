@@ -1,8 +1,7 @@
-"""What operators watch: counters for Prometheus, and a log without text of documents and without secrets."""
+"""What operators watch: counters for Prometheus."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,7 +16,6 @@ class Metrics:
     """The counters of one service."""
 
     def __init__(self) -> None:
-        self.log = logging.getLogger("memagent.server")
         self.registry = registry = CollectorRegistry()
         self._readings = Counter("memagent_readings", "Readings that ended.", ["status"], registry=registry)
         self._answers = Counter("memagent_answers", "Answers by what verification said.", ["status"], registry=registry)

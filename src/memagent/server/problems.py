@@ -1,11 +1,14 @@
-"""What went wrong, as a status of HTTP."""
+"""What went wrong: its status, and the answer in OpenAI's form."""
 
 from __future__ import annotations
 
-from fastapi import HTTPException
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from memagent.errors import ConfigError, DocumentError, JournalError
 from memagent.server.jobs import RefusedError
+
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 def code_of(error: Exception) -> int:
@@ -15,3 +18,9 @@ def code_of(error: Exception) -> int:
     if isinstance(error, RefusedError):
         return 429
     return 400 if isinstance(error, ConfigError | DocumentError) else 409 if isinstance(error, JournalError) else 500
+
+
+def answer(code: int, message: str, param: str | None = None, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The answer to a request that is refused, or that failed."""
+    kind = _TYPES.get(code, "invalid_request_error" if code < 500 else "server_error")
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": None}}, code, headers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections.abc import AsyncIterator
 from itertools import islice
@@ -16,7 +15,7 @@ from memagent.errors import ConfigError
 from memagent.journal import TurnEntry
 from memagent.server.jobs import moved
 from memagent.server.schemas import AskRequest, ReadingRequest
-from memagent.server.state import Owner, Service, TheService
+from memagent.server.state import Owner, Service, TheService, text_part
 from memagent.server.values import Job, StoredFile
 
 routes = APIRouter(prefix="/v1")
@@ -27,20 +26,11 @@ _PAGE = 64  # turns that are read from the journal at a time
 @routes.post("/readings", status_code=202)
 async def begin(asked: ReadingRequest, service: TheService, owner: Owner) -> dict[str, Any]:
     """Begins a reading of uploaded files, paths below the root folder, or a text."""
-    documents = list(asked.documents)
-    if (asked.text is None) == (not documents):
+    if (asked.text is None) == (not asked.documents):
         raise ConfigError("give documents or a text, one of them")
-    if asked.text is not None:
-        documents = [(await kept_text(service, owner, asked.text)).id]
-    job = Job(
-        id="",
-        owner=owner,
-        created=0.0,
-        question=asked.question,
-        documents=tuple(documents),
-        options=asked.options.chosen(),
-    )
-    return shown(service, await service.jobs.submit(job))
+    documents = asked.documents if asked.text is None else [text_part(asked.text)]
+    job = Job(owner=owner, question=asked.question, options=asked.options.chosen())
+    return shown(service, await service.begin(job, documents))
 
 
 @routes.get("/readings")
@@ -75,8 +65,7 @@ async def cancel(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
 @routes.delete("/readings/{id}", status_code=204)
 async def delete(id: str, service: TheService, owner: Owner) -> Response:
     """Deletes a reading, its turns and the text that came with it, and ends it if it is not over. Uploaded files stay."""
-    job = await service.jobs.cancel(await asyncio.to_thread(service.job, id, owner))
-    await asyncio.to_thread(service.jobs.forget, job)
+    await service.delete(await asyncio.to_thread(service.job, id, owner))
     return Response(status_code=204)
 
 
@@ -84,11 +73,8 @@ async def delete(id: str, service: TheService, owner: Owner) -> Response:
 async def ask(id: str, asked: AskRequest, service: TheService, owner: Owner) -> dict[str, Any]:
     """Asks another question of the memory that a reading ended with."""
     parent = await asyncio.to_thread(service.job, id, owner)
-    if parent.status != "answered":
-        raise HTTPException(409, f"the reading {id!r} is {parent.status}: only one that is answered has a memory to ask")
     options = {} if asked.json_schema is None else {"schema": asked.json_schema}
-    job = Job(id="", owner=owner, created=0.0, question=asked.question, options=options, parent=parent.id)
-    return shown(service, await service.jobs.submit(job))
+    return shown(service, await service.ask(parent, asked.question, options))
 
 
 @routes.post("/files")
@@ -114,15 +100,6 @@ async def drop(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
     """Deletes a document. Readings of it that are not over fail."""
     await asyncio.to_thread(service.store.drop, await _file(service, id, owner))
     return {"id": id, "object": "file", "deleted": True}
-
-
-async def kept_text(service: Service, owner: str, text: str) -> StoredFile:
-    """A text that came with a request, kept as a file. Raises ConfigError if it is no text."""
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"the text has a lone surrogate at character {error.start}, which is no character") from None
-    return await asyncio.to_thread(service.keep, owner, "text.txt", io.BytesIO(data), part=True)
 
 
 def described(file: StoredFile) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.server.app import create_app
 from memagent.server.documents import Shelf
-from memagent.server.guard import Guard
+from memagent.server.guard import LOOPBACK, Guard
 from memagent.server.jobs import Jobs
 from memagent.server.keys import Keys
 from memagent.server.metrics import Metrics
@@ -26,8 +26,6 @@ from memagent.server.state import Service
 from memagent.server.store import Store
 from memagent.server.values import Limits
 from memagent.settings import AUTO, ReadingOptions, make_settings
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ class Place:
         """Raises ConfigError for a place that others can reach without keys, for bad keys, or a root that is no folder."""
         if self.keys is not None:
             Keys.load(self.keys)
-        if self.keys is None and self.host not in _LOOPBACK:
+        if self.keys is None and self.host not in LOOPBACK:
             raise ConfigError(
                 f"--host {self.host} can be reached from other machines: give --keys FILE"
                 " (memagent serve-key NAME --keys FILE adds one), or serve on 127.0.0.1"

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+QUESTION = 100_000  # characters at most
 _Tokens = Field(default=None, ge=1, le=1_000_000)
 
 
@@ -34,7 +35,7 @@ class ReadingRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: str = Field(min_length=1, max_length=100_000)
+    question: str = Field(min_length=1, max_length=QUESTION)
     documents: list[str] = Field(default=[], max_length=1000)
     text: str | None = Field(default=None, min_length=1)
     options: Options = Options()
@@ -45,7 +46,7 @@ class AskRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    question: str = Field(min_length=1, max_length=100_000)
+    question: str = Field(min_length=1, max_length=QUESTION)
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
 
 

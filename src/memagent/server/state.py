@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, BinaryIO
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import Depends, HTTPException, Request
 
+from memagent.errors import ConfigError
 from memagent.server.cookie import key_in_cookie
 from memagent.server.jobs import Jobs
 from memagent.server.keys import LOCAL, Keys
 from memagent.server.metrics import Metrics
 from memagent.server.store import Store
 from memagent.server.values import Job, Limits, StoredFile
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A document that comes with a request: it belongs to the reading that the request asks for."""
+
+    name: str
+    source: BinaryIO
+
+
+def text_part(text: str) -> Part:
+    """A text that comes with a request. Raises ConfigError if it is no text."""
+    try:
+        return Part("text.txt", io.BytesIO(text.encode()))
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the text has a lone surrogate at character {error.start}, which is no character") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +47,40 @@ class Service:
     keys: Keys | None
     readers: tuple[str, ...]
 
-    def keep(self, owner: str, name: str, source: BinaryIO, *, part: bool = False) -> StoredFile:
-        """Stores a document that was uploaded, or that is `part` of a request. Raises HTTPException if there are too many
-        that were uploaded."""
-        if not part and len(self.store.files(owner)) >= self.limits.files_per_key:
+    def keep(self, owner: str, name: str, source: BinaryIO) -> StoredFile:
+        """Stores a document that was uploaded. Raises HTTPException if there are too many."""
+        if len(self.store.files(owner)) >= self.limits.files_per_key:
             raise HTTPException(409, f"you have {self.limits.files_per_key:,} files, the limit: delete some first")
-        return self.store.keep(owner, _clean(name), source, part=part)
+        return self.store.keep(owner, _clean(name), source)
+
+    async def begin(self, job: Job, documents: Sequence[str | Part]) -> Job:
+        """Accepts a job for documents that are there already, and parts of its request. No part is kept of a job that is
+        refused. Raises what `Jobs.submit` does."""
+        with ExitStack() as refused:
+            ids = []
+            for document in documents:
+                if isinstance(document, Part):
+                    name, source = _clean(document.name), document.source
+                    kept = await asyncio.to_thread(self.store.keep, job.owner, name, source, part=True)
+                    refused.callback(self.store.drop, kept)
+                    ids.append(kept.id)
+                else:
+                    ids.append(document)
+            job = await self.jobs.submit(replace(job, documents=tuple(ids)))
+            refused.pop_all()
+        return job
+
+    async def ask(self, parent: Job, question: str, options: Mapping[str, Any]) -> Job:
+        """Accepts another question for the memory of a reading. Raises HTTPException if it has none, or what `Jobs.submit`
+        does."""
+        if parent.status != "answered":
+            raise HTTPException(409, f"Only a reading that was answered has a memory to ask: this one is {parent.status}")
+        return await self.jobs.submit(Job(owner=parent.owner, question=question, options=options, parent=parent.id))
+
+    async def delete(self, job: Job) -> None:
+        """Deletes a job, with its reading and what came with its request, and ends it if it is not over."""
+        job = await self.jobs.cancel(job)
+        await asyncio.to_thread(self.jobs.forget, job)
 
     def job(self, id: str, owner: str) -> Job:
         """A job. Raises HTTPException if this owner has none of that id."""

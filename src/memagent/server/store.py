@@ -33,6 +33,7 @@ _TABLES = (
 _SPEND = """INSERT INTO spent VALUES (?, ?, ?)
     ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens"""
 _ENDING = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}$")
+_ID = re.compile(r"(?:file|part)-[0-9a-f]{24}")
 _AS_JSON = ("documents", "options", "result")
 _COLUMNS = tuple(item.name for item in fields(Job))
 
@@ -40,6 +41,11 @@ _COLUMNS = tuple(item.name for item in fields(Job))
 def new_id(kind: str) -> str:
     """An id that cannot be guessed."""
     return f"{kind}-{secrets.token_hex(12)}"
+
+
+def is_kept(document: str) -> bool:
+    """Whether a document of a job is one that was sent to us, and so is named by its id; others are paths."""
+    return _ID.fullmatch(document) is not None
 
 
 class Store:

@@ -49,17 +49,18 @@ class StoredFile:
 class Job:
     """A reading that was asked for.
 
-    documents  ids of uploaded files, or paths below the root folder; () for a follow-up
-    options    options of the reading, as in `ReadingOptions`
-    parent     the job whose memory answers a follow-up
-    reading    its id in the journal, once it has begun
-    result     what `Reading.to_json` gave, once it was answered
-    error      why there is no answer, and the `kind` of that: document, model, deadline, cancelled or internal
+    id, created  given when it is accepted
+    documents    ids of uploaded files, or paths below the root folder; () for a follow-up
+    options      options of the reading, as in `ReadingOptions`
+    parent       the job whose memory answers a follow-up
+    reading      its id in the journal, once it has begun
+    result       what `Reading.to_json` gave, once it was answered
+    error        why there is no answer, and the `kind` of that: document, model, deadline, cancelled or internal
     """
 
-    id: str
+    id: str = ""
     owner: str
-    created: float
+    created: float = 0.0
     question: str
     documents: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)

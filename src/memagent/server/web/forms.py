@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,11 +9,9 @@ from fastapi import Request
 from starlette.datastructures import UploadFile
 
 from memagent.errors import ConfigError
-from memagent.server.readings import kept_text
-from memagent.server.state import Service
-from memagent.server.values import Job, StoredFile
-
-_QUESTION = 100_000  # characters, as our own routes take
+from memagent.server.schemas import QUESTION
+from memagent.server.state import Part, Service, text_part
+from memagent.server.values import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,36 +46,20 @@ def question_of(form: Form) -> str:
     question = form.fields.get("question", "").replace("\r\n", "\n").strip()
     if not question:
         raise ConfigError("Ask a question: the field is empty")
-    if len(question) > _QUESTION:
-        raise ConfigError(f"The question has {len(question):,} characters, the limit is {_QUESTION:,}: shorten it")
+    if len(question) > QUESTION:
+        raise ConfigError(f"The question has {len(question):,} characters, the limit is {QUESTION:,}: shorten it")
     return question
 
 
 async def submitted(service: Service, owner: str, form: Form) -> Job:
-    """The job that a form asks for. If it is refused, nothing of it is kept. Raises ConfigError or RefusedError."""
+    """The job that a form asks for. Raises ConfigError, or what `Service.begin` does."""
     question, text, reader = question_of(form), form.fields.get("text", ""), form.fields.get("reader", "")
     if bool(form.files) == bool(text.strip()):
         both = "There are both a file and a text: leave one of them out"
         raise ConfigError(both if form.files else "Choose a file, or paste a text")
     if reader and reader not in service.readers:
         raise ConfigError(f"There is no reader {reader!r} here: choose one of {', '.join(service.readers)}")
-    kept: list[StoredFile] = []
-    try:
-        for file in form.files:
-            name = file.filename or "document"
-            kept.append(await asyncio.to_thread(service.keep, owner, name, file.file, part=True))
-        if not form.files:
-            kept.append(await kept_text(service, owner, text.replace("\r\n", "\n")))
-        job = Job(
-            id="",
-            owner=owner,
-            created=0.0,
-            question=question,
-            documents=tuple(one.id for one in kept),
-            options={} if reader in ("", usual_reader(service)) else {"reader": reader},
-        )
-        return await service.jobs.submit(job)
-    except BaseException:
-        for one in kept:
-            service.store.drop(one)
-        raise
+    parts = [Part(file.filename or "document", file.file) for file in form.files]
+    options = {} if reader in ("", usual_reader(service)) else {"reader": reader}
+    job = Job(owner=owner, question=question, options=options)
+    return await service.begin(job, parts or [text_part(text.replace("\r\n", "\n"))])

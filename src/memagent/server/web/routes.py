@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException  # which forms that are none raise too
 
 from memagent.errors import JournalError, MemagentError
 from memagent.page.gather import page_of
@@ -86,10 +87,7 @@ async def ask(id: str, request: Request, service: TheService, owner: Owner) -> R
     """Asks another question of the memory that a reading ended with."""
     parent, form = await asyncio.to_thread(service.job, id, owner), await sent(request, service)
     try:
-        if parent.status != "answered":
-            raise HTTPException(409, "Only a reading that was answered has a memory to ask")
-        follow = Job(id="", owner=owner, created=0.0, question=question_of(form), parent=parent.id)
-        job = await service.jobs.submit(follow)
+        job = await service.ask(parent, question_of(form), {})
     except (HTTPException, MemagentError) as error:
         if _wants_json(request):
             raise
@@ -107,8 +105,7 @@ async def cancel(id: str, request: Request, service: TheService, owner: Owner) -
 @routes.post("/readings/{id}/delete")
 async def delete(id: str, request: Request, service: TheService, owner: Owner) -> Response:
     """Deletes a reading, with the files or the text that came with it."""
-    job = await service.jobs.cancel(await asyncio.to_thread(service.job, id, owner))
-    await asyncio.to_thread(service.jobs.forget, job)
+    await service.delete(await asyncio.to_thread(service.job, id, owner))
     return _on(request, "/")
 
 

@@ -9,19 +9,15 @@ from typing import Any
 
 from memagent.errors import ConfigError
 from memagent.page.words import verified
+from memagent.server.schemas import QUESTION
 from memagent.server.state import Service
+from memagent.server.store import is_kept
 from memagent.server.values import Job
 from memagent.server.web.forms import usual_reader
 
 _QUOTES = 50  # the maximum in the answer; the page of the reading has more
 _NAMES = 5  # names of documents that are listed
-_BRIEF = {
-    "supported": ("good", "Supported"),
-    "partly": ("fair", "Supported in part"),
-    "unsupported": ("fair", "Not supported"),
-    "not_found": ("fair", "Not in the document"),
-    None: ("plain", "Not verified"),
-}
+_BRIEF = {"supported": "Supported", "unsupported": "Not supported", "not_found": "Not in the document"}
 _STATES = {
     "queued": ("plain", "Waiting"),
     "running": ("plain", "Reading"),
@@ -45,11 +41,12 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the history. `tone` colours what is `said` of its state."""
+    """A line of the history. `tone` colours what is `said` of its state, and `brief`, which is the same in few words."""
 
     job: Job
     tone: str
     said: str
+    brief: str
     created: str
     names: tuple[str, ...]
     more_names: int
@@ -60,8 +57,6 @@ class Looked:
     """The reading that is looked at. `quotes` and `result` are there once it was answered, `look` before that."""
 
     row: Row
-    tone: str
-    said: str
     reader: str
     look: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -78,6 +73,7 @@ class Home:
     readers: Sequence[tuple[str, str]]
     usual: str
     limit: int
+    question_limit: int
     rows: Sequence[Row]
     more: int
     looked: Looked | None = None
@@ -95,6 +91,7 @@ def home_of(
         readers=[(name, _READERS.get(name, "")) for name in service.readers],
         usual=usual_reader(service),
         limit=service.limits.upload_bytes,
+        question_limit=QUESTION,
         rows=[_row(service, one) for one in jobs[:show]],
         more=show * 4 if len(jobs) > show else 0,
         looked=_looked(service, job) if job else None,
@@ -104,36 +101,36 @@ def home_of(
 
 
 def _row(service: Service, job: Job) -> Row:
-    tone, said = _STATES.get(job.status) or _BRIEF.get((job.result or {}).get("status"), _BRIEF[None])
-    names = _names(service, job)
+    status = (job.result or {}).get("status") or ""
+    tone, said = _STATES.get(job.status) or verified(status)
+    names, more = _names(service, job)
     return Row(
         job=job,
         tone=tone,
         said=said,
+        brief=_BRIEF.get(status, said),
         created=datetime.fromtimestamp(job.created, UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        names=tuple(names[:_NAMES]),
-        more_names=max(0, len(names) - _NAMES),
+        names=names,
+        more_names=more,
     )
 
 
-def _names(service: Service, job: Job) -> list[str]:
-    """The names of a job's documents, as those who uploaded them know them."""
+def _names(service: Service, job: Job) -> tuple[tuple[str, ...], int]:
+    """The first names of a job's documents, as those who uploaded them know them, and how many more there are."""
     try:
         documents = service.jobs.desk.whole(job).documents
     except ConfigError:
-        return ["a deleted reading"]
-    kept = [(name, service.store.file(name, job.owner)) for name in documents]
-    return [file.name if file else "a deleted file" if name.startswith(("file-", "part-")) else name for name, file in kept]
+        return ("a deleted reading",), 0
+    first = [(name, service.store.file(name, job.owner)) for name in documents[:_NAMES]]
+    names = (file.name if file else "a deleted file" if is_kept(name) else name for name, file in first)
+    return tuple(names), max(0, len(documents) - _NAMES)
 
 
 def _looked(service: Service, job: Job) -> Looked:
     result: Mapping[str, Any] = job.result or {}
     quotes = result.get("quotes") or ()
-    tone, said = _STATES.get(job.status) or verified(result.get("status"))
     return Looked(
         row=_row(service, job),
-        tone=tone,
-        said=said,
         reader="" if job.parent else str(job.options.get("reader") or usual_reader(service)),
         look=service.jobs.look(job),
         result=result,
