@@ -187,6 +187,24 @@ def test_a_reading_whose_document_is_gone_is_shown_still(root: Path, home: Path,
     asyncio.run(main())
 
 
+def test_a_verification_of_another_version_is_shown_or_said_in_a_line(root: Path, home: Path, server: FaultServer) -> None:
+    async def main() -> None:
+        async with connected(server.url, root, home) as client:
+            answer = told(await client.call_tool("ask_document", {"question": QUESTION, "path": "book.txt"}))
+            with Journal.open() as journal:
+                [verdict] = journal.show(answer["reading"]).verdicts or ()
+                quotes = [{**quote, "of": "a later version"} for quote in verdict["quotes"]]
+                journal.verified(answer["reading"], [{**verdict, "quotes": quotes, "also": 1}])
+            shown = told(await client.call_tool("get_reading", {"reading": answer["reading"]}))
+            assert shown["quotes"] == answer["quotes"]
+            with Journal.open() as journal:
+                journal.verified(answer["reading"], [{"status": "supported"}])
+            error = said(await client.call_tool("get_reading", {"reading": answer["reading"]}))
+            assert "this version of memagent cannot read" in error
+
+    asyncio.run(main())
+
+
 def test_readings_of_other_folders_are_not_shown_or_gone_on_with(root: Path, home: Path, server: FaultServer) -> None:
     private = root.parent / "private.txt"
     private.write_text("Private. " * 50)

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from memagent.grounding.verdict import Quote, Status, Verdict
+from memagent.grounding.verdict import Quote, Status
 from memagent.journal import Journal, ReadingRecord, TurnEntry
+from memagent.page.stored import verdicts as stored_verdicts
 from memagent.result import Reading
 
 _TEXT = 20_000  # characters of an answer or a memory
@@ -127,8 +128,9 @@ def summary_of(record: ReadingRecord) -> Summary:
 
 
 def told_of(journal: Journal, record: ReadingRecord, *, memories: bool) -> Told:
-    """A reading with its newest turns; with `memories`, with the memory after each."""
-    cut, verdicts = _Cut(), [Verdict.from_json(one) for one in record.verdicts or ()]
+    """A reading with its newest turns; with `memories`, with the memory after each. Raises JournalError for a verification
+    of which nothing can be made."""
+    cut, verdicts = _Cut(), stored_verdicts(record)
     first = max(0, record.turns - _TURNS)
     if first:
         cut.fields.append("progress")
