@@ -126,11 +126,17 @@ class Results:
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record as a row of the table: the first quote, and what has no column of its own left out."""
     quote: Mapping[str, Any] = next(iter(record["quotes"]), {})
-    lists = {"document": "paths", "unsupported": "unsupported"}
-    values = {**record, **record["usage"], **{name: "; ".join(record[of]) for name, of in lists.items()}}
-    values |= {"quote": quote.get("cited_text"), "place": quote.get("place"), "tokens": record["document"].get("tokens")}
-    values |= {"meta": None if record["meta"] is None else json.dumps(record["meta"], ensure_ascii=False)}
-    return {name: values[name] for name in COLUMNS} | {"seconds": record["seconds"]}
+    values = {
+        **record["usage"],
+        **record,
+        "document": "; ".join(record["paths"]),
+        "unsupported": "; ".join(record["unsupported"]),
+        "quote": quote.get("cited_text"),
+        "place": quote.get("place"),
+        "tokens": record["document"].get("tokens"),
+        "meta": None if record["meta"] is None else json.dumps(record["meta"], ensure_ascii=False),
+    }
+    return {name: values[name] for name in COLUMNS}
 
 
 def write_csv(records: Iterable[Mapping[str, Any]], path: Path) -> None:
