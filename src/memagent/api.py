@@ -6,7 +6,7 @@ A `Reading` that is in a journal can be gone on from: `ask` another question of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -134,7 +134,7 @@ async def aread(document: Source, question: str, **options: Unpack[ReadOptions])
 
 async def aread_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
     """As `read_many`, without blocking the event loop."""
-    async with _without_blocking(lambda: _session(document, options)) as session:
+    async with without_blocking(_session(document, options)) as session:
         readings = await asyncio.to_thread(_started, session, questions, options)
         return _made(await session.arun(readings, options.get("watcher")), options)
 
@@ -153,7 +153,7 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
 
 async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
-    async with _without_blocking(lambda: _resumed(id, document, options)) as (session, reading):
+    async with without_blocking(_resumed(id, document, options)) as (session, reading):
         results = await session.arun([reading], options.get("watcher"))
     return _single(results, options)
 
@@ -178,7 +178,7 @@ def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOp
 
 async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
     """As `extend`, without blocking the event loop."""
-    async with _without_blocking(lambda: _extended(reading, more, options)) as (session, progress):
+    async with without_blocking(_extended(reading, more, options)) as (session, progress):
         results = await session.arun([progress], options.get("watcher"))
     return _single(results, options)
 
@@ -202,7 +202,7 @@ async def afollow_up(
     reading: str | Reading, question: str, document: Source | None = None, **options: Unpack[FollowUpOptions]
 ) -> Reading:
     """As `follow_up`, without blocking the event loop."""
-    async with _without_blocking(lambda: _followed(reading, document, options)) as session:
+    async with without_blocking(_followed(reading, document, options)) as session:
         readings = await asyncio.to_thread(session.start, [question])
         results = await session.arun(readings, options.get("watcher"))
     return _single(results, options)
@@ -341,16 +341,15 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def _without_blocking(make: Callable[[], AbstractContextManager[T]]) -> AsyncIterator[T]:
-    """Enters a context manager in a thread. What is being opened when this is cancelled is closed as well."""
-    context = make()
+async def without_blocking(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enters and leaves a context manager in a thread. What is being opened when this is cancelled is closed as well."""
     entering = asyncio.ensure_future(asyncio.to_thread(context.__enter__))
     try:
         yield await asyncio.shield(entering)
     finally:
         await asyncio.wait([entering])
         if entering.exception() is None:
-            context.__exit__(None, None, None)
+            await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 def _made(results: Sequence[Result], options: ReadOptions | ResumeOptions) -> list[Reading]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from memagent.cli import app
-from tests.cli.conftest import Result
+from tests.cli.conftest import home as home
+from tests.cli.conftest import memagent as memagent
 from tests.faults import FaultServer
 
 LINE = "Line {} tells of the sea and of nothing else in particular."
@@ -60,24 +58,6 @@ def timeless(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
         assert key not in found, f"two records of {key}"
         found[key] = record
     return found
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("MEMAGENT_BASE_URL", raising=False)
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def memagent() -> Callable[..., Result]:
-    def run(*arguments: object) -> Result:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Result(result.exit_code, result.stdout, result.stderr)
-
-    return run
 
 
 @pytest.fixture

@@ -77,13 +77,18 @@ def memagent() -> Callable[..., Result]:
     return run
 
 
-@pytest.fixture
-def book(tmp_path: Path) -> Path:
+def book_text() -> str:
     """A text of some forty chunks of 100 estimated tokens, with the fact at three quarters."""
     lines = [f"Line {number} tells of the sea and of nothing else in particular." for number in range(200)]
     lines[150] = FACT
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    """A file with that text."""
     path = tmp_path / "book.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text(book_text(), encoding="utf-8")
     return path
 
 

@@ -6,26 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import FACT, reader
+from tests.cli.conftest import book_text, reader
+from tests.cli.conftest import home as home
 from tests.faults import FaultServer
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A journal of this test's own."""
-    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("MEMAGENT_BASE_URL", raising=False)
-    return tmp_path / "home"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The folder that may be read, with a book of some forty chunks; the fact stands at three quarters."""
+    """The folder that may be read, with a book."""
     folder = Path(os.path.realpath(tmp_path)) / "root"
     folder.mkdir()
-    lines = [f"Line {number} tells of the sea and of nothing else in particular." for number in range(200)]
-    lines[150] = FACT
-    (folder / "book.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "book.txt").write_text(book_text(), encoding="utf-8")
     return folder
 
 

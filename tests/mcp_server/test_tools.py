@@ -187,6 +187,24 @@ def test_a_reading_whose_document_is_gone_is_shown_still(root: Path, home: Path,
     asyncio.run(main())
 
 
+def test_a_verification_of_another_version_is_shown_or_said_in_a_line(root: Path, home: Path, server: FaultServer) -> None:
+    async def main() -> None:
+        async with connected(server.url, root, home) as client:
+            answer = told(await client.call_tool("ask_document", {"question": QUESTION, "path": "book.txt"}))
+            with Journal.open() as journal:
+                [verdict] = journal.show(answer["reading"]).verdicts or ()
+                quotes = [{**quote, "of": "a later version"} for quote in verdict["quotes"]]
+                journal.verified(answer["reading"], [{**verdict, "quotes": quotes, "also": 1}])
+            shown = told(await client.call_tool("get_reading", {"reading": answer["reading"]}))
+            assert shown["quotes"] == answer["quotes"]
+            with Journal.open() as journal:
+                journal.verified(answer["reading"], [{"status": "supported"}])
+            error = said(await client.call_tool("get_reading", {"reading": answer["reading"]}))
+            assert "this version of memagent cannot read" in error
+
+    asyncio.run(main())
+
+
 def test_readings_of_other_folders_are_not_shown_or_gone_on_with(root: Path, home: Path, server: FaultServer) -> None:
     private = root.parent / "private.txt"
     private.write_text("Private. " * 50)
@@ -272,13 +290,27 @@ def test_output_has_limits_and_says_what_was_cut(root: Path, home: Path) -> None
             assert len(answer["answer"]) == 20_000
             assert "answer" in answer["cut"]
             shown = told(await client.call_tool("get_reading", {"reading": answer["reading"]}))
-            assert "memory" in shown["cut"]
+            assert set(shown["cut"]) == {"answer", "memory", "unsupported"}
             assert len(json.dumps(shown)) < 100_000
             resource = (await client.read_resource(f"reading://{answer['reading']}")).contents[0]
             assert len(resource.text) < 200_000  # type: ignore[union-attr]
 
     with FaultServer(lambda _: long) as server:
         asyncio.run(main(server))
+
+
+def test_a_folder_of_many_files_is_shown_by_its_first_ones(root: Path, home: Path, server: FaultServer) -> None:
+    async def main() -> None:
+        async with connected(server.url, root, home) as client:
+            (root / "many").mkdir()
+            for number in range(6):
+                (root / "many" / f"{number}.txt").write_text(FACT)
+            answer = told(await client.call_tool("ask_document", {"question": QUESTION, "path": "many"}))
+            shown = told(await client.call_tool("get_reading", {"reading": answer["reading"]}))
+            assert shown["files"] == [str(root / "many" / f"{number}.txt") for number in range(5)]
+            assert shown["cut"] == ["files"]
+
+    asyncio.run(main())
 
 
 def test_a_reading_blocks_no_other_request_and_others_wait_for_room(root: Path, home: Path) -> None:

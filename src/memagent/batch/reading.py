@@ -56,7 +56,7 @@ class JobReader:
         """Reads a job for some of its questions. A failure becomes a record; JournalError and what `take` raises end it."""
         try:
             document = await asyncio.to_thread(loaded, job)
-        except MemagentError as error:
+        except DocumentError as error:
             for question in questions:
                 await asyncio.to_thread(take, failed(job, question, error), None)
             return

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent.batch.jobs import Job
-from memagent.errors import MissingExtraError, failure_kind
+from memagent.errors import MemagentError, MissingExtraError, failure_kind
 from memagent.files import atomic_file, writing
 from memagent.journal.redaction import strip_urls
 from memagent.result import Reading
@@ -49,10 +49,10 @@ def answered(job: Job, result: Reading) -> dict[str, Any]:
     return {**_begin(job, result.question), **values, "error": error, "error_kind": failure_kind(result.cause)}
 
 
-def failed(job: Job, question: str, error: Exception) -> dict[str, Any]:
+def failed(job: Job, question: str, error: MemagentError) -> dict[str, Any]:
     """The record of a reading that could not begin."""
-    empty = Reading(question=question, answer="", memory="", error=strip_urls(str(error) or type(error).__name__))
-    return {**answered(job, empty), "error_kind": failure_kind(error) or "other"}
+    empty = Reading(question=question, answer="", memory="", error=str(error))
+    return {**answered(job, empty), "error_kind": failure_kind(error)}
 
 
 def key_of(record: Mapping[str, Any]) -> Key:
@@ -126,11 +126,17 @@ class Results:
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record as a row of the table: the first quote, and what has no column of its own left out."""
     quote: Mapping[str, Any] = next(iter(record["quotes"]), {})
-    lists = {"document": "paths", "unsupported": "unsupported"}
-    values = {**record, **record["usage"], **{name: "; ".join(record[of]) for name, of in lists.items()}}
-    values |= {"quote": quote.get("cited_text"), "place": quote.get("place"), "tokens": record["document"].get("tokens")}
-    values |= {"meta": None if record["meta"] is None else json.dumps(record["meta"], ensure_ascii=False)}
-    return {name: values[name] for name in COLUMNS} | {"seconds": record["seconds"]}
+    values = {
+        **record["usage"],
+        **record,
+        "document": "; ".join(record["paths"]),
+        "unsupported": "; ".join(record["unsupported"]),
+        "quote": quote.get("cited_text"),
+        "place": quote.get("place"),
+        "tokens": record["document"].get("tokens"),
+        "meta": None if record["meta"] is None else json.dumps(record["meta"], ensure_ascii=False),
+    }
+    return {name: values[name] for name in COLUMNS}
 
 
 def write_csv(records: Iterable[Mapping[str, Any]], path: Path) -> None:

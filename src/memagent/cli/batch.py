@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, err, print_json, warn, write
-from memagent.cli.options import AsJson, Chosen, NoVerify, absolute, reads
+from memagent.cli.options import AsJson, Chosen, NoVerify, reads, usage_of
 from memagent.errors import ConfigError
 from memagent.models.open import OpenModel
 from memagent.settings import Settings
@@ -179,14 +179,17 @@ def _run_on_ray(
     from memagent.batch.worker import Setup
     from memagent.models.endpoint import from_environment
 
-    usage = "check" if chosen.trust_usage is None else "trust" if chosen.trust_usage else "ignore"
-    tokenizer = absolute(chosen.tokenizer) if chosen.tokenizer else None
-    options = {"timeout": chosen.timeout, "window": chosen.window, "tokenizer": tokenizer, "usage": usage}
     setup = Setup(
         batch=folder.id,
         version=__version__,
         model=chosen.model,
-        options={**options, "base_url": chosen.base_url},
+        options={
+            "base_url": chosen.base_url,
+            "timeout": chosen.timeout,
+            "window": chosen.window,
+            "tokenizer": settings[0].tokenizer,
+            "usage": usage_of(chosen.trust_usage),
+        },
         settings=[one.to_json() for one in settings],
         verified=verified,
         api_key=from_environment("API_KEY") if chosen.base_url else None,

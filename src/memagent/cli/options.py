@@ -95,11 +95,15 @@ def server_again(remembered: str | None, base_url: str | None) -> str | None:
 def opened_model(stack: ExitStack, model: str, trust_usage: bool | None, **options: Any) -> OpenModel:
     """The model, opened with `options` of `open_model`. The stack closes it."""
     interrupts.check()
-    usage = "check" if trust_usage is None else "trust" if trust_usage else "ignore"
-    opened = open_model(model, usage=usage, **options)
+    opened = open_model(model, usage=usage_of(trust_usage), **options)
     stack.callback(opened.engine.close)
     interrupts.check()
     return opened
+
+
+def usage_of(trust_usage: bool | None) -> str:
+    """What --trust-usage says, as `open_model` takes it."""
+    return "check" if trust_usage is None else "trust" if trust_usage else "ignore"
 
 
 def schema_of(form: tuple[str, Path] | None) -> Path | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
 
+from memagent.api import without_blocking
 from memagent.mcp_server.desk import Begun
 from memagent.result import Reading
 from memagent.session import Progress
@@ -61,7 +62,7 @@ class Runner:
         finally:
             self._waiting -= 1
         try:
-            async with _entered(opening) as (session, progress):
+            async with without_blocking(opening) as (session, progress):
                 moved.take([progress])
                 [result] = await session.arun([progress], moved.take)
                 return result
@@ -94,15 +95,3 @@ class _Moved:
                 await report(step.done, step.done + step.left, str(step))
             if task.done():
                 return
-
-
-@asynccontextmanager
-async def _entered(context: AbstractContextManager[Begun]) -> AsyncIterator[Begun]:
-    """Enters and leaves a context manager in a thread. What is being opened when this is cancelled is closed as well."""
-    entering = asyncio.ensure_future(asyncio.to_thread(context.__enter__))
-    try:
-        yield await asyncio.shield(entering)
-    finally:
-        await asyncio.wait([entering])
-        if entering.exception() is None:
-            await asyncio.to_thread(context.__exit__, None, None, None)

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from memagent.grounding.verdict import Quote, Status, Verdict
+from memagent.grounding.verdict import Quote, Status
 from memagent.journal import Journal, ReadingRecord, TurnEntry
+from memagent.page.stored import verdicts as stored_verdicts
 from memagent.result import Reading
 
 _TEXT = 20_000  # characters of an answer or a memory
@@ -123,20 +124,20 @@ def answer_of(result: Reading) -> Answer:
 
 def summary_of(record: ReadingRecord) -> Summary:
     """A reading for a list."""
-    return Summary(**_summed(record, _BRIEF))
+    return Summary(**_summed(record, _BRIEF, _Cut()))
 
 
 def told_of(journal: Journal, record: ReadingRecord, *, memories: bool) -> Told:
-    """A reading with its newest turns; with `memories`, with the memory after each."""
-    cut, verdicts = _Cut(), [Verdict.from_json(one) for one in record.verdicts or ()]
+    """A reading with its newest turns; with `memories`, with the memory after each. Raises JournalError for a verification
+    of which nothing can be made."""
+    cut, verdicts = _Cut(), stored_verdicts(record)
     first = max(0, record.turns - _TURNS)
     if first:
         cut.fields.append("progress")
     turns = list(journal.turns(record.id, first))
     memory = cut.text("memory", turns[-1].memory if turns else "", _TEXT)
-    values = _summed(record, _TEXT)
     return Told(
-        **values,
+        **_summed(record, _TEXT, cut),
         memory=memory,
         answer_status=verdicts[0].status if len(verdicts) == 1 else None,
         quotes=cut.quotes([quote for one in verdicts for quote in one.quotes]),
@@ -146,15 +147,17 @@ def told_of(journal: Journal, record: ReadingRecord, *, memories: bool) -> Told:
     )
 
 
-def _summed(record: ReadingRecord, most: int) -> dict[str, Any]:
+def _summed(record: ReadingRecord, most: int, cut: _Cut) -> dict[str, Any]:
     files = record.document.get("files")
     named = [str(one["name"]) for one in files if isinstance(one, dict)] if isinstance(files, list) else []
+    if len(named) > _FILES:
+        cut.fields.append("files")
     return {
         "reading": record.id,
         "status": record.status,
-        "question": _short(record.question, most),
-        "answer": None if record.answer is None else _short(record.answer, most),
-        "reason": None if record.reason is None else _short(record.reason, most),
+        "question": cut.text("question", record.question, most),
+        "answer": None if record.answer is None else cut.text("answer", record.answer, most),
+        "reason": None if record.reason is None else cut.text("reason", record.reason, most),
         "turns": record.turns,
         "planned": record.planned,
         "files": named[:_FILES],
