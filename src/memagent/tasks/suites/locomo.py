@@ -11,7 +11,6 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from memagent.core.types import Span
 from memagent.errors import TaskError
 from memagent.tables import finding
-from memagent.tasks.samples import Fact
 from memagent.tasks.suites.dialogue import Dialogue
 from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
 
@@ -73,7 +72,7 @@ def exercises(record: LocomoRecord, place: Place) -> Iterator[Exercise]:
             answers=["No information available"] if absent else [_first(answer) if asked.category == 3 else answer],
             scorer="abstention" if absent else "locomo_parts" if asked.category == 1 else "locomo_f1",
             category=CATEGORIES[asked.category],
-            facts=[] if absent else _facts(asked, places, document.base),
+            facts=[] if absent else dialogue.facts(_needed(asked, places)),
             meta={"conversation": name},
         )
 
@@ -103,10 +102,9 @@ def _dialogue(conversation: dict[str, Any]) -> tuple[Dialogue, dict[str, Span]]:
     return dialogue, places
 
 
-def _facts(asked: Asked, places: dict[str, Span], text: str) -> list[Fact]:
-    ids = dict.fromkeys(_TURN_ID.findall(" ".join(map(str, asked.evidence))))
-    spans = sorted((places[id] for id in ids if id in places), key=lambda span: span.start)
-    return [Fact(text=text[span.start : span.end], start=span.start, end=span.end) for span in spans]
+def _needed(asked: Asked, places: dict[str, Span]) -> list[Span]:
+    ids = set(_TURN_ID.findall(" ".join(map(str, asked.evidence))))
+    return sorted((places[id] for id in ids if id in places), key=lambda span: span.start)
 
 
 SUITE = Suite(
