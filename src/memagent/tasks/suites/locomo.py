@@ -15,7 +15,7 @@ from memagent.tasks.suites.dialogue import Dialogue
 from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-_SESSION = re.compile(r"session_(\d+)")
+_SESSION = re.compile("session_([0-9]{1,9})")
 _TURN_ID = re.compile(r"D\d+:\d+")
 _WHEN = "Answer with a date or a time, by the dates of the sessions."
 
@@ -85,17 +85,17 @@ def _first(answer: str) -> str:
 def _dialogue(conversation: dict[str, Any]) -> tuple[Dialogue, dict[str, Span]]:
     """The conversation, and the places of its turns by their ids."""
     dialogue, places = Dialogue(), {}
-    numbers = sorted(int(found.group(1)) for found in map(_SESSION.fullmatch, conversation) if found)
-    if not numbers:
+    names = {int(found.group(1)): found.group() for found in map(_SESSION.fullmatch, conversation) if found}
+    if not names:
         raise TaskError("conversation: expected session_1 and so on")
-    for number in numbers:
+    for number, name in sorted(names.items()):
         try:
-            turns = _TURNS.validate_python(conversation[f"session_{number}"])
+            turns = _TURNS.validate_python(conversation[name])
         except ValidationError as error:
             where, said = finding(error)
-            raise TaskError(f"conversation.session_{number}{'.' if where else ''}{where}: {said}") from error
+            raise TaskError(f"conversation.{name}{'.' if where else ''}{where}: {said}") from error
         if turns:
-            dialogue.session(number, str(conversation.get(f"session_{number}_date_time", "")))
+            dialogue.session(number, str(conversation.get(f"{name}_date_time", "")))
         for turn in turns:
             picture = f" [shares a picture: {turn.blip_caption.strip()}]" if turn.blip_caption else ""
             places[turn.dia_id] = dialogue.turn(turn.speaker, turn.text.strip() + picture)
