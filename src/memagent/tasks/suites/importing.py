@@ -120,7 +120,7 @@ class Import:
             tokens=exercise.tokens,
             seed=exercise.seed if self.seed is None else self.seed,
             scorer=exercise.scorer,
-            meta={**exercise.meta, **known},
+            meta={field: value for field, value in exercise.meta.items() if value not in (None, "")} | known,
         )
         return checked(sample)
 

@@ -52,7 +52,6 @@ def exercises(record: MrcrRecord, place: Place) -> Iterator[Exercise]:
     dialogue = Dialogue()
     for message in before:
         dialogue.turn(message.role.capitalize(), message.content, apart=True)
-    places = {"messages": record.total_messages, "message": record.desired_msg_index, "length": record.n_chars}
     yield Exercise(
         id=str(place.number),
         question=last.content.strip(),
@@ -60,7 +59,12 @@ def exercises(record: MrcrRecord, place: Place) -> Iterator[Exercise]:
         answers=[record.answer],
         scorer="mrcr",
         category=f"{record.n_needles} needles",
-        meta={"prefix": record.random_string_to_prepend} | {name: one for name, one in places.items() if one is not None},
+        meta={
+            "prefix": record.random_string_to_prepend,
+            "messages": record.total_messages,
+            "message": record.desired_msg_index,
+            "length": record.n_chars,
+        },
     )
 
 
