@@ -25,6 +25,10 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
     with pytest.raises(RuntimeError):
         fails()
+    assert list(tmp_path.iterdir()) == []
+    path.parent.mkdir()
+    with pytest.raises(RuntimeError):
+        fails()
     assert list(path.parent.iterdir()) == []
     with atomic_file(path) as stream:
         stream.write("whole")
@@ -32,6 +36,17 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     (tmp_path / "a file").write_text("")
     with pytest.raises(OutputError, match="cannot be written"), atomic_file(tmp_path / "a file" / "out.jsonl"):
         pass
+
+
+def test_of_new_folders_only_the_empty_ones_go_again(tmp_path):
+    def fails():
+        with atomic_file(tmp_path / "kept" / "new" / "out.jsonl"):
+            (tmp_path / "kept" / "mine").write_text("")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["mine"]
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path):

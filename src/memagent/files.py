@@ -33,13 +33,14 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
     """A UTF-8 text file that appears whole when the block ends, or not at all. Links are followed.
 
     Raises OutputError if it cannot be written, or if something other than a file is there. What killed processes left of it
-    goes.
+    goes, and after a failure the folders that were made for it.
     """
     check_regular(path)
     real = Path(os.path.realpath(path))
     partial = real.with_name(f"{real.name}.{os.getpid()}.partial")
     with ExitStack() as undo:
         undo.enter_context(writing(path))
+        undo.callback(_remove_empty, [folder for folder in real.parents if not folder.exists()])
         undo.callback(_remove, partial)
         real.parent.mkdir(parents=True, exist_ok=True)
         _sweep(real)
@@ -93,6 +94,13 @@ def _sweep(path: Path) -> None:
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Removes folders, from the innermost on, up to the first that is not empty."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _lives(pid: int) -> bool:

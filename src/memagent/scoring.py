@@ -64,9 +64,9 @@ def f1(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
     """
     if mode == "any":
         given = normalize(answer).split()
-        return _over(accepted, mode, lambda one: _f1(given, normalize(one).split()))
+        return _over(accepted, mode, lambda one: overlap(given, normalize(one).split()))
     _check_some(accepted)
-    return _f1(set(_items(answer)), {item for one in accepted for item in _items(one)})
+    return overlap(set(_items(answer)), {item for one in accepted for item in _items(one)})
 
 
 def all_required(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
@@ -117,6 +117,12 @@ def scores(answer: str, accepted: Sequence[str], mode: Mode = "any") -> dict[str
     return {name: scorer(answer, accepted, mode) for name, scorer in SCORERS.items()}
 
 
+def overlap(given: Collection[str], wanted: Collection[str]) -> float:
+    """F1 of two collections of words or other items; 0 if nothing is in both."""
+    shared = (Counter(given) & Counter(wanted)).total()
+    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
+
+
 def _over(accepted: Sequence[str], mode: Mode, score: Callable[[str], float]) -> float:
     """The best of the alternatives, or the mean of the required parts."""
     _check_some(accepted)
@@ -142,8 +148,3 @@ def _items(text: str) -> list[str]:
 def _bars(items: Sequence[str]) -> str:
     """A form in which one list holds another as a run of whole items exactly if one string holds the other."""
     return f"|{'|'.join(items)}|"
-
-
-def _f1(given: Collection[str], wanted: Collection[str]) -> float:
-    shared = (Counter(given) & Counter(wanted)).total()
-    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from memagent.scoring import normalize
+from memagent.scoring import normalize, overlap
 from memagent.stemming import stem
 from memagent.suite_scoring.meta import needed
 
@@ -29,13 +29,14 @@ def graphwalks(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) ->
     """GraphWalks: F1 of the two sets of nodes in the last line, which must hold `Final Answer: [a, b]`."""
     if (given := _nodes(answer)) is None:
         return 0.0
-    return max(_set_f1(given, _nodes(one) or set()) for one in accepted)
+    wanted = [_nodes(one) or set() for one in accepted]
+    return 1.0 if given in wanted else max(overlap(given, one) for one in wanted)
 
 
 def locomo_f1(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
     """LoCoMo: F1 of the stems of the words, without articles and "and"."""
     given = _locomo_words(answer)
-    return max(_bag_f1(given, _locomo_words(one)) for one in accepted)
+    return max(overlap(given, _locomo_words(one)) for one in accepted)
 
 
 def locomo_parts(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
@@ -46,7 +47,7 @@ def locomo_parts(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) 
     def over(one: str) -> float:
         wanted = [_locomo_words(part) for part in one.split(",")]
         wanted = [words for words in wanted if words] or wanted
-        return sum(max(_bag_f1(part, words) for part in parts) for words in wanted) / len(wanted)
+        return sum(max(overlap(part, words) for part in parts) for words in wanted) / len(wanted)
 
     return max(map(over, accepted))
 
@@ -54,7 +55,7 @@ def locomo_parts(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) 
 def f1_characters(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
     """InfiniteBench's Chinese questions: F1 of the characters, without spaces and punctuation."""
     given = _characters(answer)
-    return max(_bag_f1(given, _characters(one)) for one in accepted)
+    return max(overlap(given, _characters(one)) for one in accepted)
 
 
 def rouge_l(answer: str, accepted: Sequence[str], meta: Mapping[str, Any]) -> float:
@@ -96,14 +97,3 @@ def _common_length(first: Sequence[str], second: Iterable[str]) -> int:
         met = row & places.get(item, 0)
         row = ((row + met) | (row - met)) & everything
     return len(first) - row.bit_count()
-
-
-def _set_f1(given: set[str], wanted: set[str]) -> float:
-    if not given and not wanted:
-        return 1.0
-    return _bag_f1(list(given), list(wanted))
-
-
-def _bag_f1(given: Sequence[str], wanted: Sequence[str]) -> float:
-    shared = (Counter(given) & Counter(wanted)).total()
-    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0

@@ -34,7 +34,7 @@ from memagent.tasks.samples import Fact, Sample, checked
 
 Offset = Annotated[int, Field(ge=0)]
 
-_MOST_TOKENS = 10**12
+MOST_TOKENS = 10**12
 _DEEPEST = 64
 _TOO_DEEP = f"lists and objects within each other, more than {_DEEPEST} deep"
 
@@ -72,7 +72,7 @@ class SampleLine(_Strict):
     answers: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
     mode: Mode = "any"
     facts: list[FactLine] = []
-    tokens: int = Field(0, ge=0, le=_MOST_TOKENS)
+    tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     seed: int | None = None
     scorer: Annotated[str, AfterValidator(known_scorer)] = ""
     meta: dict[str, JsonValue] = {}
@@ -174,8 +174,8 @@ class SampleFile:
             place, said = finding(error, SampleLine, branches=("str", "SharedDocument"))
             raise self._error(number, place or "the line", said) from error
         target = given.meta.get("target", 1)
-        if type(target) is not int or not 1 <= target <= _MOST_TOKENS:
-            raise self._error(number, "meta.target", f"a length in tokens is an integer from 1 to {_MOST_TOKENS:,}")
+        if type(target) is not int or not 1 <= target <= MOST_TOKENS:
+            raise self._error(number, "meta.target", f"a length in tokens is an integer from 1 to {MOST_TOKENS:,}")
         document = self._document(given.document, number)
         for index, fact in enumerate(given.facts):
             if document.read(fact.start, fact.end) != fact.text:

@@ -102,6 +102,16 @@ def test_older_conversations_have_their_sessions_beside_the_questions(tmp_path: 
     assert import_samples(BY_NAME["locomo10.json"].wanted(file), tmp_path / "s.jsonl").total() == 5
 
 
+def test_sessions_come_in_the_order_of_their_numbers_however_they_are_written(tmp_path: Path):
+    record = invented.locomo()
+    talk = record["conversation"]
+    renamed = {"session_03": talk["session_2"], "session_03_date_time": "9:00 am", **talk, "session_2": []}
+    file = BY_NAME["locomo10.json"].write(tmp_path, records=[{**record, "conversation": renamed}])
+    import_samples(BY_NAME["locomo10.json"].wanted(file), tmp_path / "s.jsonl")
+    first = SampleFile.open(tmp_path / "s.jsonl").load("locomo-conv-1-1")
+    assert str(first.document).endswith("Bea: I leave today.\n\nSession 3, 9:00 am\nAda: And two lamps.\n")
+
+
 def test_the_parts_of_a_graph_prompt_lose_nothing(tmp_path: Path):
     first, empty = imported(BY_NAME["graphwalks.jsonl"], tmp_path)
     assert first.question.startswith("You are given a graph.\nReturn nodes.\n\nOperation:\nPerform a BFS")
@@ -227,6 +237,10 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("2needle.jsonl", {"prompt": "[" * 9000}, "line 2, prompt: expected messages in JSON"),
     ("2needle.jsonl", {"prompt": '[{"role": "user"}]'}, "line 2, prompt.0.content: Field required"),
     ("2needle.jsonl", {"prompt": '[{"role": "user", "content": "x"}]'}, "line 2, prompt: expected several messages"),
+    ("2needle.jsonl", {"prompt": '{"role": "user"}'}, "line 2, prompt: Input should be a valid list, not {'role': 'user'}"),
+    ("2needle.jsonl",
+    {"prompt": [{"role": "user", "content": "x"}] * 2 + [{"role": "assistant", "content": "y"}]},
+    "line 2, prompt: expected several messages, of which the last is the user's"),
     ("2needle.jsonl", {"answer": "The tide."}, "line 2, answer: expected it to begin with 'aB3xY9kQ2z'"),
     ("graphwalks.jsonl", {"prompt": "a -> b"}, "line 2, prompt: expected 'Operation:'"),
     ("longbook_choice_eng.jsonl", {"answer": ["Eve"]}, "line 1, answer: expected one of the options"),

@@ -51,7 +51,7 @@ def exercises(record: BabilongRecord, place: Place) -> Iterator[Exercise]:
         answers=[target],
         scorer="babilong",
         category=place.subset,
-        meta={"labels": known} | ({"length": place.length} if place.length else {}),
+        meta={"labels": known, "length": place.length},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from memagent.core.types import Span
 from memagent.tasks.samples import Fact
 
@@ -19,9 +21,8 @@ class Dialogue:
 
     def session(self, number: int, date: str) -> None:
         """Begins a session, behind an empty line."""
-        self._add(
-            f"{self._gap()}Session {number}, {date.strip()}\n" if date.strip() else f"{self._gap()}Session {number}\n"
-        )
+        dated = f", {date.strip()}" if date.strip() else ""
+        self._add(f"{self._gap()}Session {number}{dated}\n")
 
     def turn(self, speaker: str, words: str, *, apart: bool = False) -> Span:
         """Adds what a speaker says, behind an empty line if `apart`. Returns its place."""
@@ -31,9 +32,10 @@ class Dialogue:
         self._add(f"{lead}{said}\n")
         return Span(start=start, end=start + len(said))
 
-    def fact(self, place: Span) -> Fact:
-        """A turn that the answer needs."""
-        return Fact(text=self.text[place.start : place.end], start=place.start, end=place.end)
+    def facts(self, places: Iterable[Span]) -> list[Fact]:
+        """The turns that the answer needs."""
+        text = self.text
+        return [Fact(text=text[place.start : place.end], start=place.start, end=place.end) for place in places]
 
     def _gap(self) -> str:
         return "\n" if self._parts else ""

@@ -27,7 +27,6 @@ class GraphWalksRecord(SuiteRecord):
 def exercises(record: GraphWalksRecord, place: Place) -> Iterator[Exercise]:
     rules, body, operation = split(record.prompt)
     form = "" if "Final Answer" in operation else f"\n\n{_FORM}"
-    meta = {"length": record.prompt_chars, "nodes": len(record.answer_nodes), "added": record.date_added or None}
     yield Exercise(
         id=str(place.number),
         question=f"{rules}\n\n{operation}{form}".strip(),
@@ -35,7 +34,7 @@ def exercises(record: GraphWalksRecord, place: Place) -> Iterator[Exercise]:
         answers=[f"Final Answer: [{', '.join(record.answer_nodes)}]"],
         scorer="graphwalks",
         category=record.problem_type,
-        meta={name: value for name, value in meta.items() if value is not None},
+        meta={"length": record.prompt_chars, "nodes": len(record.answer_nodes), "added": record.date_added},
     )
 
 

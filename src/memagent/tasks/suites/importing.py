@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,11 @@ class Import:
 
     def samples(self) -> Iterator[Sample]:
         """The samples, read anew each time. Raises TaskError that names file, place and field."""
-        place_of = self._places()
+        place = self._place()
         ids: set[str] = set()
         for number, (where, value) in enumerate(records(self.file), 1):
             try:
-                for exercise in self.suite.exercises(self._parsed(value, number), place_of(number)):
+                for exercise in self.suite.exercises(self._parsed(value, number), replace(place, number=number)):
                     if self.categories and exercise.category not in self.categories:
                         continue
                     if exercise.id in ids:
@@ -60,8 +60,8 @@ class Import:
             except TaskError as error:
                 raise TaskError(f"{self.file}, {where}, {error}") from error
 
-    def _places(self) -> Callable[[int], Place]:
-        """Checks what is known of the file before its first record."""
+    def _place(self) -> Place:
+        """What is known of the file before its first record, after checks."""
         suite = self.suite
         if suite.needs_hay and self.hay is None:
             raise ConfigError(f"{suite.title} needs a text to hide its needles in: pass --haystack")
@@ -70,10 +70,8 @@ class Import:
         subset = self._subset() if suite.subsets else ""
         if self.subset and not suite.subsets:
             raise ConfigError(f"{suite.title} has no subsets; --category chooses among its records")
-        found = [match.group(1) for part in self._path_parts() for match in _LENGTH.finditer(part)]
-        return lambda number: Place(
-            number=number, subset=subset, length=found[0] if found else "", seed=self.seed or 0, hay=self.hay
-        )
+        length = next((found.group(1) for found in map(_LENGTH.search, self._path_parts()) if found), "")
+        return Place(number=0, subset=subset, length=length, seed=self.seed or 0, hay=self.hay)
 
     def _subset(self) -> str:
         """As given, or what the name of the file says, or else the nearest folder that says something."""
@@ -120,7 +118,7 @@ class Import:
             tokens=exercise.tokens,
             seed=exercise.seed if self.seed is None else self.seed,
             scorer=exercise.scorer,
-            meta={**exercise.meta, **known},
+            meta={field: value for field, value in exercise.meta.items() if value not in (None, "")} | known,
         )
         return checked(sample)
 

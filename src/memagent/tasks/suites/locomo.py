@@ -11,12 +11,11 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from memagent.core.types import Span
 from memagent.errors import TaskError
 from memagent.tables import finding
-from memagent.tasks.samples import Fact
 from memagent.tasks.suites.dialogue import Dialogue
 from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-_SESSION = re.compile(r"session_(\d+)")
+_SESSION = re.compile("session_([0-9]{1,9})")
 _TURN_ID = re.compile(r"D\d+:\d+")
 _WHEN = "Answer with a date or a time, by the dates of the sessions."
 
@@ -73,7 +72,7 @@ def exercises(record: LocomoRecord, place: Place) -> Iterator[Exercise]:
             answers=["No information available"] if absent else [_first(answer) if asked.category == 3 else answer],
             scorer="abstention" if absent else "locomo_parts" if asked.category == 1 else "locomo_f1",
             category=CATEGORIES[asked.category],
-            facts=[] if absent else _facts(asked, places, document.base),
+            facts=[] if absent else dialogue.facts(_needed(asked, places)),
             meta={"conversation": name},
         )
 
@@ -86,27 +85,26 @@ def _first(answer: str) -> str:
 def _dialogue(conversation: dict[str, Any]) -> tuple[Dialogue, dict[str, Span]]:
     """The conversation, and the places of its turns by their ids."""
     dialogue, places = Dialogue(), {}
-    numbers = sorted(int(found.group(1)) for found in map(_SESSION.fullmatch, conversation) if found)
-    if not numbers:
+    names = {int(found.group(1)): found.group() for found in map(_SESSION.fullmatch, conversation) if found}
+    if not names:
         raise TaskError("conversation: expected session_1 and so on")
-    for number in numbers:
+    for number, name in sorted(names.items()):
         try:
-            turns = _TURNS.validate_python(conversation[f"session_{number}"])
+            turns = _TURNS.validate_python(conversation[name])
         except ValidationError as error:
             where, said = finding(error)
-            raise TaskError(f"conversation.session_{number}{'.' if where else ''}{where}: {said}") from error
+            raise TaskError(f"conversation.{name}{'.' if where else ''}{where}: {said}") from error
         if turns:
-            dialogue.session(number, str(conversation.get(f"session_{number}_date_time", "")))
+            dialogue.session(number, str(conversation.get(f"{name}_date_time", "")))
         for turn in turns:
             picture = f" [shares a picture: {turn.blip_caption.strip()}]" if turn.blip_caption else ""
             places[turn.dia_id] = dialogue.turn(turn.speaker, turn.text.strip() + picture)
     return dialogue, places
 
 
-def _facts(asked: Asked, places: dict[str, Span], text: str) -> list[Fact]:
-    ids = dict.fromkeys(_TURN_ID.findall(" ".join(map(str, asked.evidence))))
-    spans = sorted((places[id] for id in ids if id in places), key=lambda span: span.start)
-    return [Fact(text=text[span.start : span.end], start=span.start, end=span.end) for span in spans]
+def _needed(asked: Asked, places: dict[str, Span]) -> list[Span]:
+    ids = set(_TURN_ID.findall(" ".join(map(str, asked.evidence))))
+    return sorted((places[id] for id in ids if id in places), key=lambda span: span.start)
 
 
 SUITE = Suite(

@@ -28,7 +28,6 @@ class LongBenchRecord(SuiteRecord):
 
 
 def exercises(record: LongBenchRecord, place: Place) -> Iterator[Exercise]:
-    meta = {"sub_domain": record.sub_domain, "difficulty": record.difficulty, "length": record.length}
     yield Exercise(
         id=record.id,
         question=with_choices(record.question, [record.choice_A, record.choice_B, record.choice_C, record.choice_D]),
@@ -36,7 +35,7 @@ def exercises(record: LongBenchRecord, place: Place) -> Iterator[Exercise]:
         answers=[record.answer],
         scorer="choice",
         category=record.domain,
-        meta={name: value for name, value in meta.items() if value},
+        meta={"sub_domain": record.sub_domain, "difficulty": record.difficulty, "length": record.length},
     )
 
 

@@ -59,8 +59,7 @@ def _chats(record: LongMemEvalRecord) -> tuple[str, list[Fact]]:
         for turn in turns:
             span = dialogue.turn(turn.role.capitalize(), turn.content)
             needed += [span] if turn.has_answer else []
-    text = dialogue.text
-    return text, [Fact(text=text[span.start : span.end], start=span.start, end=span.end) for span in needed]
+    return dialogue.text, dialogue.facts(needed)
 
 
 SUITE = Suite(

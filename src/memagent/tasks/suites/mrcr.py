@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from memagent.errors import TaskError
-from memagent.tables import finding
 from memagent.tasks.suites.dialogue import Dialogue
 from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
 
@@ -21,13 +20,23 @@ class Message(SuiteRecord):
     content: str
 
 
-_MESSAGES = TypeAdapter(list[Message])
+def _decoded(prompt: Any) -> Any:
+    try:
+        return json.loads(prompt) if isinstance(prompt, str) else prompt
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected messages in JSON: {error}") from error
+
+
+def _asks(messages: list[Message]) -> list[Message]:
+    if len(messages) < 2 or messages[-1].role != "user":
+        raise ValueError("expected several messages, of which the last is the user's")
+    return messages
 
 
 class MrcrRecord(SuiteRecord):
     """`prompt` is the chat in JSON; its last message asks. The answer begins with `random_string_to_prepend`."""
 
-    prompt: str | list[Any]
+    prompt: Annotated[list[Message], BeforeValidator(_decoded), AfterValidator(_asks)]
     answer: str
     random_string_to_prepend: str = Field(min_length=1)
     n_needles: int
@@ -39,11 +48,10 @@ class MrcrRecord(SuiteRecord):
 def exercises(record: MrcrRecord, place: Place) -> Iterator[Exercise]:
     if not record.answer.startswith(record.random_string_to_prepend):
         raise TaskError(f"answer: expected it to begin with {record.random_string_to_prepend!r}")
-    *before, last = _messages(record.prompt)
+    *before, last = record.prompt
     dialogue = Dialogue()
     for message in before:
         dialogue.turn(message.role.capitalize(), message.content, apart=True)
-    places = {"messages": record.total_messages, "message": record.desired_msg_index, "length": record.n_chars}
     yield Exercise(
         id=str(place.number),
         question=last.content.strip(),
@@ -51,21 +59,13 @@ def exercises(record: MrcrRecord, place: Place) -> Iterator[Exercise]:
         answers=[record.answer],
         scorer="mrcr",
         category=f"{record.n_needles} needles",
-        meta={"prefix": record.random_string_to_prepend} | {name: one for name, one in places.items() if one is not None},
+        meta={
+            "prefix": record.random_string_to_prepend,
+            "messages": record.total_messages,
+            "message": record.desired_msg_index,
+            "length": record.n_chars,
+        },
     )
-
-
-def _messages(prompt: str | list[Any]) -> list[Message]:
-    try:
-        messages = _MESSAGES.validate_python(json.loads(prompt) if isinstance(prompt, str) else prompt)
-    except ValidationError as error:
-        where, said = finding(error)
-        raise TaskError(f"prompt.{where}: {said}") from error
-    except (ValueError, RecursionError) as error:
-        raise TaskError(f"prompt: expected messages in JSON: {error}") from error
-    if len(messages) < 2 or messages[-1].role != "user":
-        raise TaskError("prompt: expected several messages, of which the last is the user's")
-    return messages
 
 
 SUITE = Suite(

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import date
 
 from memagent.errors import TaskError
+from memagent.tasks.files import MOST_TOKENS
 from memagent.tasks.suites.suite import Exercise, Place, Suite, SuiteRecord, whole
 
-_LONGEST = 10**12  # tokens, as in sample files
 _DATE = re.compile(r"\[datetime\.date\((\d{1,4}), (\d{1,2}), (\d{1,2})\)\]")
 
 
@@ -33,13 +33,7 @@ class OolongRecord(SuiteRecord):
 def exercises(record: OolongRecord, place: Place) -> Iterator[Exercise]:
     synth = bool(record.answer_type)
     answer = gold(str(record.answer)) if synth else str(record.answer).strip()
-    meta = {
-        "answer_type": record.answer_type,
-        "dataset": record.dataset,
-        "kind": record.task,
-        "window": record.context_window_id,
-    }
-    target = {"target": record.context_len} if record.context_len and 0 < record.context_len <= _LONGEST else {}
+    length = record.context_len
     yield Exercise(
         id=str(record.id),
         question=record.question.strip(),
@@ -47,7 +41,13 @@ def exercises(record: OolongRecord, place: Place) -> Iterator[Exercise]:
         answers=[answer],
         scorer="oolong" if synth else "oolong_real",
         category=record.task_group or record.question_type or ("synth" if synth else "real"),
-        meta={name: value for name, value in meta.items() if value != ""} | target,
+        meta={
+            "answer_type": record.answer_type,
+            "dataset": record.dataset,
+            "kind": record.task,
+            "window": record.context_window_id,
+            "target": length if length and 0 < length <= MOST_TOKENS else None,
+        },
     )
 
 

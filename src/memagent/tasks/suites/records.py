@@ -101,7 +101,7 @@ def _items(path: Path, stream: IO[str]) -> Iterator[Located]:
     while (one := text.peek()) != "]":
         number += 1
         where = f"record {number}"
-        if number > 1 and (one != "," or not text.skip(",")):
+        if number > 1 and not text.skip(","):
             raise TaskError(f"{path}, {where}: expected a comma or the end of the list, not {one[:1]!r}")
         if not text.peek():
             raise TaskError(f"{path}, {where}: the file ends within the list")

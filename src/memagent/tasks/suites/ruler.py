@@ -36,7 +36,7 @@ def exercises(record: RulerRecord, place: Place) -> Iterator[Exercise]:
         mode="any" if place.subset.startswith("qa") else "all",
         scorer="ruler",
         category=place.subset,
-        meta={"length": record.length} if record.length else {},
+        meta={"length": record.length or None},
     )
 
 

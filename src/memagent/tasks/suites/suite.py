@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -31,7 +31,8 @@ class Exercise:
     """A document and a question, as a suite's file states it.
 
     `id` is unique in the file. `category` is what the suite groups its results by. `scorer` is a name that
-    `memagent.suite_scoring.own_score` knows, and `meta` holds what it needs. `tokens` is 0 if nobody counted.
+    `memagent.suite_scoring.own_score` knows, and `meta` holds what it needs; what is None or "" there is left out. `tokens`
+    is 0 if nobody counted.
     """
 
     id: str
@@ -70,9 +71,6 @@ class Place:
     length: str = ""
     seed: int = 0
     hay: Hay | None = None
-
-
-Exercises: TypeAlias = Callable[[Any, Place], Iterable[Exercise]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 from memagent.errors import ConfigError, TaskError
@@ -56,13 +57,8 @@ def _chosen(wanted: Import) -> Collection[int] | None:
 
 
 def _taken(wanted: Import, chosen: Collection[int] | None) -> Iterator[Sample]:
-    taken = 0
-    for number, sample in enumerate(wanted.samples()):
-        if wanted.limit is not None and taken >= wanted.limit:
-            return
-        if chosen is None or number in chosen:
-            taken += 1
-            yield sample
+    every = enumerate(wanted.samples())
+    return islice((sample for number, sample in every if chosen is None or number in chosen), wanted.limit)
 
 
 def _is_shared(wanted: Import) -> bool:
