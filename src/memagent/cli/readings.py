@@ -17,10 +17,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from memagent.cli.console import boundary, clean, encodable, err, note, out, print_json, write
+from memagent.cli.console import boundary, encodable, err, note, out, print_json, write
 from memagent.cli.show import print_verdict
 from memagent.errors import ConfigError
 from memagent.files import atomic_file, check_regular
+from memagent.harmful import clean
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 
 app = typer.Typer(help="Show, export or delete readings in the journal.", no_args_is_help=True)

@@ -16,8 +16,8 @@ from memagent.evaluation.report import numbers
 from memagent.evaluation.report.charts import accuracy_charts, cost_charts, key
 from memagent.evaluation.report.findings import Findings
 from memagent.evaluation.report.readings import Gap, ReadingView
-from memagent.evaluation.report.text import clean
 from memagent.evaluation.tally import STEPS
+from memagent.harmful import clean
 from memagent.html import digest, environment
 
 GENERATOR = '<meta name="generator" content="memagent'
