@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from memagent import stored
 from memagent.core import Span
 from memagent.documents import Document
 from memagent.grounding.verdict import Quote, Verdict
 from memagent.journal import Journal, ReadingRecord
-from memagent.page import stored
 from memagent.page.diff import compared
 from memagent.page.origins import Origin, origins
 from memagent.page.passages import Mark, blocks
