@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from memagent.journal import Journal
 from tests.cli.conftest import FACT
 
 QUESTION = "What is the code for amber-falcon?"
@@ -119,3 +120,11 @@ def test_a_reading_is_shown_without_a_template_engine(reading):
     assert "supported by the document:" in done.stdout
     assert "memagent.journal" in done.stderr
     assert "jinja2" not in done.stderr
+
+
+def test_a_status_of_another_version_is_named(memagent, reading):
+    with Journal.open() as journal:
+        [verdict] = journal.show(reading).verdicts
+        journal.verified(reading, [{**verdict, "status": "doubted"}])
+    shown = memagent("readings", "show", reading)
+    assert (shown.code, "  verified: doubted\n" in shown.out) == (0, True)

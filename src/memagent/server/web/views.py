@@ -8,20 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memagent.errors import ConfigError
-from memagent.page.words import verified
+from memagent.grounding.words import meaning
 from memagent.server.state import Service
 from memagent.server.values import Job
 from memagent.server.web.forms import usual_reader
 
 _QUOTES = 50  # the maximum in the answer; the page of the reading has more
 _NAMES = 5  # names of documents that are listed
-_BRIEF = {
-    "supported": ("good", "Supported"),
-    "partly": ("fair", "Supported in part"),
-    "unsupported": ("fair", "Not supported"),
-    "not_found": ("fair", "Not in the document"),
-    None: ("plain", "Not verified"),
-}
 _STATES = {
     "queued": ("plain", "Waiting"),
     "running": ("plain", "Reading"),
@@ -104,7 +97,8 @@ def home_of(
 
 
 def _row(service: Service, job: Job) -> Row:
-    tone, said = _STATES.get(job.status) or _BRIEF.get((job.result or {}).get("status"), _BRIEF[None])
+    meant = meaning((job.result or {}).get("status"))
+    tone, said = _STATES.get(job.status, (meant.tone, meant.brief))
     names = _names(service, job)
     return Row(
         job=job,
@@ -129,7 +123,8 @@ def _names(service: Service, job: Job) -> list[str]:
 def _looked(service: Service, job: Job) -> Looked:
     result: Mapping[str, Any] = job.result or {}
     quotes = result.get("quotes") or ()
-    tone, said = _STATES.get(job.status) or verified(result.get("status"))
+    meant = meaning(result.get("status"))
+    tone, said = _STATES.get(job.status, (meant.tone, meant.sentence))
     return Looked(
         row=_row(service, job),
         tone=tone,
