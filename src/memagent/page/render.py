@@ -30,9 +30,13 @@ def html(page: PageView, back: str = "") -> str:
         .get_template("page.html.j2")
         .render(
             page=page,
-            title=f"{brief(first, 80)} · {page.id}",
+            record=page.record,
+            trace=page.trace,
+            ledger=page.trace.ledger,
+            timeline=page.trace.timeline,
+            title=f"{brief(first, 80)} · {page.record.id}",
             version=version("memagent"),
-            when=datetime.fromtimestamp(page.created).strftime("%Y-%m-%d %H:%M"),
+            when=datetime.fromtimestamp(page.record.created).strftime("%Y-%m-%d %H:%M"),
             style=Markup(style),
             script=Markup(script),
             policy=policy(),

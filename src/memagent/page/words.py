@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from memagent.core.types import Usage
 from memagent.grounding.words import meaning
-from memagent.page.view import PageView, QuestionView
+from memagent.journal import ReadingRecord
+from memagent.page.view import QuestionView
 
 # The tone (which colours it), and the sentence.
 _ENDS = {
@@ -37,14 +38,14 @@ _ALIGNMENTS = {
 }
 
 
-def status(question: QuestionView, page: PageView) -> tuple[str, str]:
+def status(question: QuestionView, record: ReadingRecord) -> tuple[str, str]:
     """The tone and the words for how far an answer can be trusted."""
     if question.answer:
         meant = meaning(question.verdict.status if question.verdict else None)
         return meant.tone, meant.sentence
-    if page.status == "answered":
+    if record.status == "answered":
         return "bad", "The model gave an empty answer"
-    return _ENDS.get(page.status, ("plain", page.status))
+    return _ENDS.get(record.status, ("plain", record.status))
 
 
 def outcome(name: str) -> str:
