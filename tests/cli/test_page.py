@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from memagent.journal import Journal
 from tests.cli.conftest import FACT
 
 QUESTION = "What is the code for amber-falcon?"
@@ -111,3 +112,19 @@ def test_the_command_line_loads_no_template_engine():
     code = "import sys, memagent, memagent.cli.commands; print('jinja2' in sys.modules, 'memagent.page' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "False False"
+
+
+def test_a_reading_is_shown_without_a_template_engine(reading):
+    command = [sys.executable, "-X", "importtime", "-m", "memagent", "readings", "show", reading]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    assert "supported by the document:" in done.stdout
+    assert "memagent.journal" in done.stderr
+    assert "jinja2" not in done.stderr
+
+
+def test_a_status_of_another_version_is_named(memagent, reading):
+    with Journal.open() as journal:
+        [verdict] = journal.show(reading).verdicts
+        journal.verified(reading, [{**verdict, "status": "doubted"}])
+    shown = memagent("readings", "show", reading)
+    assert (shown.code, "  verified: doubted\n" in shown.out) == (0, True)

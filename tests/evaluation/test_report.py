@@ -14,7 +14,7 @@ from memagent.evaluation.report import choose, gather, html_page, markdown, writ
 from memagent.evaluation.report.charts import mean_lines
 from memagent.evaluation.report.numbers import depth, number, percent, short, signed, tokens
 from memagent.evaluation.report.readings import Gap, ShownTurn, view
-from memagent.evaluation.report.text import Piece, clean, excerpt, word_diff
+from memagent.evaluation.report.text import Piece, excerpt, word_diff
 from memagent.evaluation.report.write import views
 from memagent.evaluation.summary import row_of, summarize
 from memagent.tasks.samples import Fact
@@ -406,10 +406,6 @@ def test_numbers():
     assert [short(n) for n in (437 * 1024, 16384, 16000, 4_000_000, 1234, 99, 1_234_567)] == (
         ["437K", "16K", "16k", "4M", "1.23k", "99", "1.23M"]
     )
-
-
-def test_harmful_characters_become_visible():
-    assert clean("a\x00b\u202ec\r\nd\te\ud800") == "a\ufffdb\ufffdc\nd\te\ufffd"
 
 
 def test_without_the_extra_the_error_says_what_to_install():

@@ -48,7 +48,12 @@ def test_a_small_document_is_there_whole_with_its_quotes_marked(journal, book):
     assert [quote.held for quote in page.questions[0].quotes] == [True, True]
     [line] = [line for line in page.lines if line.text == FACT]
     assert (line.found, TEXT[line.link.start : line.link.end], line.turn) == (True, FACT, 1)
-    assert (page.changes, page.turns, page.usage.calls, page.verification.calls) == (2, 4, 4, 1)
+    assert (
+        page.trace.timeline.changes,
+        page.trace.ledger.turns,
+        page.trace.ledger.usage.calls,
+        page.verification.calls,
+    ) == (2, 4, 4, 1)
     assert page.share_read == 1.0
 
 
@@ -78,7 +83,7 @@ def test_the_page_of_a_large_document_is_bounded_and_reads_slices(journal, tmp_p
     gaps = sum(block.characters for block in page.blocks if isinstance(block, Gap))
     assert len(words(page)) + gaps == size
     assert all(quote.held for quote in page.questions[0].quotes)
-    assert (len(page.steps), page.left_out.changes > 2_000) == (150, True)
+    assert (len(page.steps), page.trace.timeline.left_out.changes > 2_000) == (150, True)
     write_page(journal, record, tmp_path / "page.html")
     written = (tmp_path / "page.html").read_text()
     assert len(written) < 500_000
@@ -195,15 +200,19 @@ def test_a_follow_up_of_a_follow_up_is_traced_to_the_reading_that_noted_it(journ
     second = memagent.follow_up(first, "who is the captain?", model=model(), journal=journal)
     third = memagent.follow_up(second, "and the code?", model=model(), journal=journal)
     whole, page = (page_of(journal, journal.show(one.id)) for one in (first, third))
-    assert (page.source, page.lost, page.share_read, page.turns) == (first.id, "", 0.0, 1)
+    assert (page.trace.source, page.trace.lost, page.share_read, page.trace.ledger.turns) == (first.id, "", 0.0, 1)
     assert [(one.text, one.turn, one.link) for one in page.lines] == [(one.text, one.turn, one.link) for one in whole.lines]
     assert all(one.link for one in page.lines)
-    assert (page.memory, page.changes, [one.step.answers for one in page.steps]) == (first.memory, 0, [True])
+    assert (page.trace.timeline.memory, page.trace.timeline.changes, [one.step.answers for one in page.steps]) == (
+        first.memory,
+        0,
+        [True],
+    )
     journal.delete(second.id)
     journal.delete(first.id)
     page = page_of(journal, journal.show(third.id))
-    assert "has no reading" in page.lost
-    assert page.memory == first.memory
+    assert "has no reading" in page.trace.lost
+    assert page.trace.timeline.memory == first.memory
 
 
 def test_an_extended_reading_shows_the_grown_document(journal, book):
@@ -297,7 +306,7 @@ def test_a_failed_reading_says_why_and_shows_how_far_it_came(journal, book, tmp_
         memagent.read(book, "the code?", model=model(dies), journal=journal, **OPTIONS)
     record = journal.list(limit=1)[0]
     page = write_page(journal, record, tmp_path / "page.html")
-    assert (page.status, page.questions[0].answer, page.turns) == ("failed", None, 2)
+    assert (page.record.status, page.questions[0].answer, page.trace.ledger.turns) == ("failed", None, 2)
     text = (tmp_path / "page.html").read_text()
     assert "The reading failed after 2 turns" in text
     assert "the server is gone" in text

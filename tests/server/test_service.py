@@ -445,9 +445,9 @@ def test_what_waited_and_what_was_under_way_is_unfinished_and_tokens_are_those_o
     for number, status in enumerate(("queued", "running", "answered", "failed", "cancelled")):
         store.add(Job(id=status, owner=LOCAL, created=-number, question="q", status=status))
     assert [job.id for job in store.unfinished()] == ["running", "queued"], "oldest first"
-    store.spend(LOCAL, 5)
-    store.spend(LOCAL, 7)
-    assert store.spent(LOCAL) == 12
+    [first, second] = store.unfinished()
+    assert [store.spend(job, total) for job, total in ((first, 5), (second, 7), (first, 9), (first, 9))] == [5, 7, 4, 0]
+    assert store.spent(LOCAL) == 16
     monkeypatch.setattr("memagent.server.store._today", lambda: "2000-01-01")
     assert store.spent(LOCAL) == 0
     store.close()

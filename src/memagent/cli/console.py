@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +16,13 @@ from rich.segment import Segment
 
 from memagent.cli import interrupts
 from memagent.errors import DocumentError, MemagentError, MissingExtraError, ModelError
+from memagent.harmful import clean
 
 NOT_FOUND, USAGE, DOCUMENT, MODEL, INTERRUPTED = 1, 2, 3, 4, interrupts.EXIT_CODE
 
 # Answers go to standard output, everything else to standard error.
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
-
-# Control characters control the terminal, unpaired surrogates cannot be encoded, and direction marks reorder text.
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 @contextmanager
@@ -90,11 +87,6 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """Prints a warning to standard error."""
     err.print(f"[yellow]warning:[/] {plain(text)}", soft_wrap=True)
-
-
-def clean(text: str) -> str:
-    """External text without characters that affect the terminal."""
-    return _HARMFUL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def plain(text: str) -> str:

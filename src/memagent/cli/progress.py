@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from memagent.cli.console import clean, err, plain
+from memagent.cli.console import err, plain
+from memagent.harmful import clean
 from memagent.session import Progress as Reading
 from memagent.session import Watcher
 

@@ -17,11 +17,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from memagent.cli.console import boundary, clean, encodable, err, note, out, print_json, write
+from memagent.cli.console import boundary, encodable, err, note, out, print_json, write
 from memagent.cli.show import print_verdict
 from memagent.errors import ConfigError
 from memagent.files import atomic_file, check_regular
+from memagent.harmful import clean
 from memagent.journal import Journal, ReadingRecord, TurnEntry
+from memagent.stored import verdicts
 
 app = typer.Typer(help="Show, export or delete readings in the journal.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or its beginning.")]
@@ -80,8 +82,6 @@ def show(
         write(f"{record.id} · {record.status} · {record.turns} turns")
         _print_turns(journal.turns(record.id))
         write((record.answer, "bold green") if record.answer else record.reason or "no answer yet")
-        from memagent.page.stored import verdicts  # the page's library takes a moment to import
-
         for verdict in verdicts(record):
             print_verdict(verdict)
 

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from memagent.cli.console import boundary, clean, err, plain
+from memagent.cli.console import boundary, err, plain
 from memagent.errors import ConfigError
+from memagent.harmful import clean
 
 Watch = Annotated[
     float | None,

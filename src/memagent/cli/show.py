@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from memagent.cli.console import err, plain, write
 from memagent.cli.hints import Hint
 from memagent.documents import Document
-from memagent.grounding.verdict import Status, Verdict
+from memagent.grounding.verdict import Verdict
+from memagent.grounding.words import meaning
 from memagent.result import Reading, indented
 from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
-_STATUS: Mapping[Status, tuple[str, str]] = {
-    "supported": ("supported by the document:", "green"),
-    "partly": ("supported in part:", "yellow"),
-    "unsupported": (
-        "not supported: no passage of the document was found that says so; check the answer yourself",
-        "yellow",
-    ),
-    "not_found": ("the document does not hold the answer", "yellow"),
-}
+_STYLES = {"good": "green", "fair": "yellow"}
 _ODD = (
     (("malformed",), "were malformed, so the previous memory was kept"),
     (("empty", "retry_empty"), "were empty"),
@@ -66,8 +59,9 @@ def print_left_out(document: Document) -> None:
 
 def print_verdict(verdict: Verdict) -> None:
     """Prints whether the document supports an answer, and the passages that do."""
-    said, style = _STATUS[verdict.status]
-    write((f"  {said}", style))
+    meant = meaning(verdict.status)
+    said = meant.sentence[0].lower() + meant.sentence[1:]
+    write((f"  {said}{':' if verdict.status in ('supported', 'partly') else ''}", _STYLES.get(meant.tone, "")))
     for one in verdict.quotes:
         cited = " ".join(one.cited_text.split())
         field = f"{one.field}  " if one.field else ""

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from memagent.grounding.verdict import Quote, Status
 from memagent.journal import Journal, ReadingRecord, TurnEntry
-from memagent.page.stored import verdicts as stored_verdicts
 from memagent.result import Reading
+from memagent.stored import verdicts as stored_verdicts
 
 _TEXT = 20_000  # characters of an answer or a memory
 _QUOTE, _QUOTES = 1_000, 20  # characters of a quote, or a claim, and how many

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from memagent import stored
 from memagent.core import Span
 from memagent.documents import Document
 from memagent.grounding.verdict import Quote, Verdict
 from memagent.journal import Journal, ReadingRecord
-from memagent.page import stored
 from memagent.page.diff import compared
 from memagent.page.origins import Origin, origins
 from memagent.page.passages import Mark, blocks
@@ -49,26 +49,13 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
     steps = tuple(_step(step, document, shown) for step in (*timeline.steps, *timeline.later))
     files = stored.listed(record.document.get("files"))
     return PageView(
-        id=record.id,
-        created=record.created,
-        status=record.status,
-        reason=record.reason or record.owner,
+        record=record,
+        trace=trace,
         questions=_questions(record, trace, verdicts, views),
-        source=trace.source,
-        lost=trace.lost,
-        memory=timeline.memory,
         lines=lines,
         more_lines=more_lines,
         steps=steps,
-        left_out=timeline.left_out,
-        left_out_after=len(timeline.steps),
-        changes=timeline.changes,
-        turns=trace.ledger.turns,
-        planned=record.planned,
-        outcomes=dict(trace.ledger.outcomes.most_common()),
-        usage=trace.ledger.usage,
         verification=stored.verification(record),
-        seconds=record.seconds,
         share_read=min(1.0, trace.ledger.characters_read / max(1, source.size)),
         model=str(record.settings.get("model", "")),
         identity=str(record.settings.get("identity", "")),

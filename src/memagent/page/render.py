@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from memagent.html import digest, environment
 from memagent.page import words
 from memagent.page.passages import Border, Gap
 from memagent.page.text import brief, plain, shown
@@ -32,9 +30,13 @@ def html(page: PageView, back: str = "") -> str:
         .get_template("page.html.j2")
         .render(
             page=page,
-            title=f"{brief(first, 80)} · {page.id}",
+            record=page.record,
+            trace=page.trace,
+            ledger=page.trace.ledger,
+            timeline=page.trace.timeline,
+            title=f"{brief(first, 80)} · {page.record.id}",
             version=version("memagent"),
-            when=datetime.fromtimestamp(page.created).strftime("%Y-%m-%d %H:%M"),
+            when=datetime.fromtimestamp(page.record.created).strftime("%Y-%m-%d %H:%M"),
             style=Markup(style),
             script=Markup(script),
             policy=policy(),
@@ -46,10 +48,8 @@ def html(page: PageView, back: str = "") -> str:
 
 def policy() -> str:
     """What the page may do: use its own style and its own script."""
-    style, script = map(_digest, _own())
-    return (
-        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
-    )
+    style, script = map(digest, _own())
+    return f"default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
 
 
 @cache
@@ -58,28 +58,13 @@ def _own() -> tuple[str, str]:
     return style, script
 
 
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
+@cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        finalize=_plain,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(
+    made = environment(_HERE, plain)
+    made.globals.update(
         {name: getattr(words, name) for name in ("status", "outcome", "alignment", "counted", "turns", "share", "tokens")}
     )
-    environment.filters.update(shown=shown, brief=brief)
-    environment.tests.update(gap=lambda block: isinstance(block, Gap), border=lambda block: isinstance(block, Border))
-    environment.globals.update(TEXT=_TEXT, CLAIMS=_CLAIMS)
-    return environment
-
-
-def _plain(value: Any) -> Any:
-    """Every expression of the template goes through here; escaping comes after it."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    made.filters.update(shown=shown, brief=brief)
+    made.tests.update(gap=lambda block: isinstance(block, Gap), border=lambda block: isinstance(block, Border))
+    made.globals.update(TEXT=_TEXT, CLAIMS=_CLAIMS)
+    return made

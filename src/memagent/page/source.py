@@ -10,7 +10,7 @@ from memagent.api import document_encoding, document_paths
 from memagent.documents import Document, load
 from memagent.errors import JournalError, MemagentError
 from memagent.journal import ReadingRecord
-from memagent.page.stored import listed, number
+from memagent.stored import listed, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,12 @@ import re
 
 from markupsafe import Markup, escape
 
-# Controls (tab and line end apart), marks of direction, separators, what has no width or is not seen, of notations,
-# tags, selectors of variants of ideographs, unpaired surrogates and noncharacters.
+from memagent.harmful import ACTING
+
+# Also what has no width or is not seen, of notations, tags, selectors of variants of ideographs, and noncharacters.
 _UNSEEN = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff"
-    "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e01ef"
+    f"{ACTING}\xad\u180e\u200b\u2060-\u206f\u3164\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e01ef"
     + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
 )
 # Joiners stay after what they change: letters of Arabic, Syriac, N'Ko, Mandaic, the scripts of South and South-East Asia,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memagent.core.types import Usage
 from memagent.grounding.verdict import Verdict
+from memagent.journal import ReadingRecord
 from memagent.page.diff import Line
 from memagent.page.passages import Block
-from memagent.page.timeline import LeftOut, Step
+from memagent.page.timeline import Step
+from memagent.page.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,32 +85,18 @@ class StepView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """A page. `status` and `reason` are the journal's. `source` is the reading that noted what a follow-up was answered
-    from, whose turns are then meant, or ""; `lost` says why the lines of that memory cannot be followed.
+    """A page. `record` is what the journal has of the reading, `trace` what its turns say.
 
     `ticks` are places in the document, from 0 to 1, of quotes and of lines of the memory, with their numbers.
     """
 
-    id: str
-    created: float
-    status: str
-    reason: str
+    record: ReadingRecord
+    trace: Trace
     questions: tuple[QuestionView, ...]
-    source: str
-    lost: str
-    memory: str
     lines: tuple[LineView, ...]
     more_lines: int
     steps: tuple[StepView, ...]
-    left_out: LeftOut | None
-    left_out_after: int
-    changes: int
-    turns: int
-    planned: int | None
-    outcomes: Mapping[str, int]
-    usage: Usage
     verification: Usage
-    seconds: float | None
     share_read: float
     model: str
     identity: str

@@ -1,17 +1,13 @@
-"""The words of a page: what a status and an outcome mean, to someone who has not read the manual."""
+"""The words of a page: what an end and an outcome mean, to someone who has not read the manual."""
 
 from __future__ import annotations
 
 from memagent.core.types import Usage
-from memagent.page.view import PageView, QuestionView
+from memagent.grounding.words import meaning
+from memagent.journal import ReadingRecord
+from memagent.page.view import QuestionView
 
 # The tone (which colours it), and the sentence.
-_VERDICTS = {
-    "supported": ("good", "Supported by the document"),
-    "partly": ("fair", "Supported in part"),
-    "unsupported": ("fair", "Not supported: no passage was found that says so. Check the answer yourself"),
-    "not_found": ("fair", "The document does not hold the answer"),
-}
 _ENDS = {
     "failed": ("bad", "The reading failed"),
     "interrupted": ("bad", "The reading was interrupted"),
@@ -42,18 +38,14 @@ _ALIGNMENTS = {
 }
 
 
-def status(question: QuestionView, page: PageView) -> tuple[str, str]:
+def status(question: QuestionView, record: ReadingRecord) -> tuple[str, str]:
     """The tone and the words for how far an answer can be trusted."""
     if question.answer:
-        return verified(question.verdict.status if question.verdict else None)
-    if page.status == "answered":
+        meant = meaning(question.verdict.status if question.verdict else None)
+        return meant.tone, meant.sentence
+    if record.status == "answered":
         return "bad", "The model gave an empty answer"
-    return _ENDS.get(page.status, ("plain", page.status))
-
-
-def verified(status: str | None) -> tuple[str, str]:
-    """The tone and the words for what verification said; None: it said nothing."""
-    return _VERDICTS.get(status or "", ("plain", f"Verified: {status}" if status else "Not verified"))
+    return _ENDS.get(record.status, ("plain", record.status))
 
 
 def outcome(name: str) -> str:

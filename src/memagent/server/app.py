@@ -53,7 +53,7 @@ async def _health() -> dict[str, str]:
 async def _ready(service: TheService) -> JSONResponse:
     """Whether readings are taken: not while the service shuts down, or its disk cannot be written."""
     try:
-        await asyncio.to_thread(service.store.spend, "", 0)
+        await asyncio.to_thread(service.store.check)
     except Exception as error:
         return JSONResponse({"status": "not ready", "reason": type(error).__name__}, 503)
     if not service.jobs.open:

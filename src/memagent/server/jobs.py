@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memagent.core.types import Usage
 from memagent.errors import JournalError, MemagentError, ModelError
 from memagent.server.metrics import Metrics
 from memagent.server.queue import FairQueue
@@ -31,15 +32,14 @@ class RefusedError(MemagentError):
 
 @dataclass(slots=True)
 class _Live:
-    """A job that waits or is read: who waits for it to move, how far it is, and what of its cost is counted."""
+    """A job that waits or is read: who waits for it to move, and how far it is."""
 
     job: Job
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     progress: Progress | None = None
     began: float = 0.0
-    before: int = 0  # turns that it had when it was begun or gone on with
-    counted: int | None = None
+    before: int | None = None  # turns that it had when it was begun or gone on with
     flushed: float = 0.0
     cancelled: bool = False
 
@@ -123,8 +123,7 @@ class Jobs:
                 result = await self.desk.read(live.job, lambda progress: self._tell(live, progress))
             status, values = "answered", {"result": result.to_json()}
             self.metrics.answered(result)
-            checked = result.verification.prompt_tokens + result.verification.completion_tokens
-            await asyncio.to_thread(self._spend, live.job.owner, checked)
+            await asyncio.to_thread(self._spend, live.job, _tokens(result.usage) + _tokens(result.verification))
         except asyncio.CancelledError:
             if not live.cancelled:  # the service ends; the job stays
                 return
@@ -160,8 +159,8 @@ class Jobs:
 
     def _tell(self, live: _Live, progress: Progress) -> None:
         """Called by any thread after every turn."""
-        if live.counted is None:  # before its first turn here
-            live.before, live.counted = progress.ledger.turns, _tokens(progress)
+        if live.before is None:
+            live.before = progress.ledger.turns
         live.progress = progress
         if time.monotonic() - live.flushed > _FLUSH:
             live.flushed = time.monotonic()
@@ -169,14 +168,11 @@ class Jobs:
         self._loop.call_soon_threadsafe(self._wake, live)
 
     def _count(self, live: _Live) -> None:
-        if live.progress is not None and live.counted is not None:
-            now = _tokens(live.progress)
-            self._spend(live.job.owner, now - live.counted)
-            live.counted = now
+        if live.progress is not None:
+            self._spend(live.job, _tokens(live.progress.ledger.usage))
 
-    def _spend(self, owner: str, tokens: int) -> None:
-        self.desk.store.spend(owner, tokens)
-        self.metrics.spent(owner, tokens)
+    def _spend(self, job: Job, total: int) -> None:
+        self.metrics.spent(job.owner, self.desk.store.spend(job, total))
 
     @staticmethod
     def _wake(live: _Live) -> None:
@@ -190,7 +186,7 @@ class Jobs:
         if live is None or progress is None:
             return {}
         done, left = progress.ledger.turns, progress.plan.reader.left(progress.plan, progress.state)
-        fresh, took = done - live.before, time.monotonic() - live.began
+        fresh, took = done - (live.before or 0), time.monotonic() - live.began
         return {"turns": done, "left": left, "seconds_left": round(took / fresh * left, 1) if fresh > 0 else None}
 
     def signal(self, job: Job) -> asyncio.Event:
@@ -262,5 +258,5 @@ async def moved(signal: asyncio.Event, timeout: float) -> None:
         await asyncio.wait_for(signal.wait(), timeout)
 
 
-def _tokens(progress: Progress) -> int:
-    return progress.ledger.usage.prompt_tokens + progress.ledger.usage.completion_tokens
+def _tokens(usage: Usage) -> int:
+    return usage.prompt_tokens + usage.completion_tokens

@@ -29,9 +29,11 @@ _TABLES = (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, created REAL NOT NULL
     )""",
     "CREATE TABLE IF NOT EXISTS spent (owner TEXT, day TEXT, tokens INTEGER NOT NULL, PRIMARY KEY (owner, day))",
+    "CREATE TABLE IF NOT EXISTS counted (job TEXT PRIMARY KEY, tokens INTEGER NOT NULL)",  # of these, what a job used
 )
 _SPEND = """INSERT INTO spent VALUES (?, ?, ?)
     ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens"""
+_COUNT = "INSERT INTO counted VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET tokens = excluded.tokens"
 _ENDING = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}$")
 _ID = re.compile(r"(?:file|part)-[0-9a-f]{24}")
 _AS_JSON = ("documents", "options", "result")
@@ -113,6 +115,7 @@ class Store:
         """Forgets a job."""
         with self._use() as db:
             db.execute("DELETE FROM jobs WHERE id = ?", [id])
+            db.execute("DELETE FROM counted WHERE job = ?", [id])
 
     # Files
 
@@ -161,10 +164,22 @@ class Store:
 
     # Tokens
 
-    def spend(self, owner: str, tokens: int) -> None:
-        """Counts tokens for today (UTC)."""
+    def spend(self, job: Job, total: int) -> int:
+        """Counts for today (UTC) what a job has used beyond what was counted before, and returns that. `total` is what it
+        has used in all: so tokens are counted once, also if a service ends between a turn and this."""
+        with self._use() as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            before = db.execute("SELECT tokens FROM counted WHERE job = ?", [job.id]).fetchone()
+            new = total - (before["tokens"] if before else 0)
+            if new > 0:
+                db.execute(_SPEND, [job.owner, _today(), new])
+                db.execute(_COUNT, [job.id, total])
+        return max(0, new)
+
+    def check(self) -> None:
+        """Raises sqlite3.Error if nothing can be written."""
         with self._use() as db:
-            db.execute(_SPEND, [owner, _today(), tokens])
+            db.execute(_SPEND, ["", _today(), 0])
 
     def spent(self, owner: str) -> int:
         """Tokens of today."""

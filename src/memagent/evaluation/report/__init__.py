@@ -13,7 +13,6 @@ from __future__ import annotations
 from memagent.errors import MissingExtraError
 
 try:
-    import jinja2
     import matplotlib
     import numpy
 except ImportError as error:
@@ -27,4 +26,4 @@ from memagent.evaluation.report.write import write_report
 
 __all__ = ["Documents", "Findings", "choose", "gather", "html_page", "markdown", "write_report"]
 
-del jinja2, matplotlib, numpy
+del matplotlib, numpy

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from memagent.evaluation.diagnosis import VERDICTS
@@ -18,8 +16,9 @@ from memagent.evaluation.report import numbers
 from memagent.evaluation.report.charts import accuracy_charts, cost_charts, key
 from memagent.evaluation.report.findings import Findings
 from memagent.evaluation.report.readings import Gap, ReadingView
-from memagent.evaluation.report.text import clean
 from memagent.evaluation.tally import STEPS
+from memagent.harmful import clean
+from memagent.html import digest, environment
 
 GENERATOR = '<meta name="generator" content="memagent'
 _HERE = Path(__file__).parent
@@ -55,33 +54,21 @@ def rendered(template: str, title: str, *, scripts: Sequence[str], **values: Any
             version=version("memagent"),
             style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
             script=Markup(script),
-            script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            script_digest=digest(script),
             **values,
         )
     )
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        finalize=_cleaned,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(
+    made = environment(_HERE, clean)
+    made.globals.update(
         {
             name: getattr(numbers, name)
             for name in ("percent", "percents", "signed", "signed_interval", "number", "tokens", "short", "depth", "r2")
         }
     )
-    environment.globals.update(STEPS=STEPS, OPEN_MAPS=_OPEN_MAPS, REPLY=_REPLY)
-    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    environment.filters["is_gap"] = lambda turn: isinstance(turn, Gap)
-    return environment
-
-
-def _cleaned(value: Any) -> Any:
-    """Every expression of every template goes through here; escaping comes after it."""
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    made.globals.update(STEPS=STEPS, OPEN_MAPS=_OPEN_MAPS, REPLY=_REPLY)
+    made.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    made.filters["is_gap"] = lambda turn: isinstance(turn, Gap)
+    return made

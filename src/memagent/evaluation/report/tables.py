@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from memagent.evaluation.diagnosis import VERDICTS
 from memagent.evaluation.report.findings import Findings
 from memagent.evaluation.report.numbers import number, percent, percents, r2, signed, signed_interval, tokens
-from memagent.evaluation.report.text import clean
 from memagent.evaluation.statistics import Line
 from memagent.evaluation.summary import Cell, Summary
 from memagent.evaluation.tally import STEPS
+from memagent.harmful import clean
 
 MARK = "<!-- memagent report -->"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|])")

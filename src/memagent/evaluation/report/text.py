@@ -1,4 +1,4 @@
-"""Text that is not ours, made fit to be looked at: harmless, compared, cut."""
+"""Text that is not ours, made fit to be looked at: compared, cut."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from memagent.core.spans import merged
 from memagent.core.types import Span, Text
 from memagent.tasks.samples import Fact
 
-# Control characters, unpaired surrogates (which files cannot contain), and marks that reorder text.
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 _WORD = re.compile(r"\s+|[^\W_]+|.", re.DOTALL)
 _WHOLE = 3000  # up to this number of characters, a chunk is shown as a whole
 _AROUND = 700  # otherwise, characters shown around each needed fact
@@ -28,11 +26,6 @@ class Piece:
 
     kind: Kind
     text: str
-
-
-def clean(text: str) -> str:
-    """The text without what would act on the page or the words around it: each such character becomes U+FFFD."""
-    return _HARMFUL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def word_diff(old: str, new: str) -> list[Piece]:

@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from memagent.html import environment
 from memagent.page.text import brief, plain, shown
 from memagent.page.words import alignment, counted, outcome
 from memagent.server.web.assets import address
@@ -21,23 +22,12 @@ def rendered(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        finalize=_plain,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(shown=shown, brief=brief, typed=_typed)
-    environment.globals.update(address=address, alignment=alignment, counted=counted, outcome=outcome)
-    return environment
+    made = environment(Path(__file__).parent, plain)
+    made.filters.update(shown=shown, brief=brief, typed=_typed)
+    made.globals.update(address=address, alignment=alignment, counted=counted, outcome=outcome)
+    return made
 
 
 def _typed(text: str) -> Markup:
     """Text for a field that can be changed, where it stays as it is."""
     return Markup(escape(text.encode(errors="replace").decode()))
-
-
-def _plain(value: Any) -> Any:
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value

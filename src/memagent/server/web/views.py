@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memagent.errors import ConfigError
-from memagent.page.words import verified
+from memagent.grounding.words import Meaning, meaning
 from memagent.server.schemas import QUESTION
 from memagent.server.state import Service
 from memagent.server.store import is_kept
@@ -17,12 +17,11 @@ from memagent.server.web.forms import usual_reader
 
 _QUOTES = 50  # the maximum in the answer; the page of the reading has more
 _NAMES = 5  # names of documents that are listed
-_BRIEF = {"supported": "Supported", "unsupported": "Not supported", "not_found": "Not in the document"}
 _STATES = {
-    "queued": ("plain", "Waiting"),
-    "running": ("plain", "Reading"),
-    "failed": ("bad", "Failed"),
-    "cancelled": ("plain", "Cancelled"),
+    "queued": Meaning("plain", "Waiting", "Waiting"),
+    "running": Meaning("plain", "Reading", "Reading"),
+    "failed": Meaning("bad", "Failed", "Failed"),
+    "cancelled": Meaning("plain", "Cancelled", "Cancelled"),
 }
 _READERS = {
     "auto": "choose by the document",
@@ -41,12 +40,10 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the history. `tone` colours what is `said` of its state, and `brief`, which is the same in few words."""
+    """A line of the history. `meant` is what its state means, or what verification said of its answer."""
 
     job: Job
-    tone: str
-    said: str
-    brief: str
+    meant: Meaning
     created: str
     names: tuple[str, ...]
     more_names: int
@@ -101,14 +98,10 @@ def home_of(
 
 
 def _row(service: Service, job: Job) -> Row:
-    status = (job.result or {}).get("status") or ""
-    tone, said = _STATES.get(job.status) or verified(status)
     names, more = _names(service, job)
     return Row(
         job=job,
-        tone=tone,
-        said=said,
-        brief=_BRIEF.get(status, said),
+        meant=_STATES.get(job.status) or meaning((job.result or {}).get("status")),
         created=datetime.fromtimestamp(job.created, UTC).strftime("%Y-%m-%dT%H:%MZ"),
         names=names,
         more_names=more,

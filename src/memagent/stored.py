@@ -1,4 +1,4 @@
-"""Values of the journal as a page needs them. Another version, or another program, may have written them."""
+"""Values of the journal, checked before they are shown. Another version, or another program, may have written them."""
 
 from __future__ import annotations
 
