@@ -241,9 +241,10 @@ class OpenAIEngine:
         problem: ModelError
         try:
             async with asyncio.timeout(self._timeout):
-                reply = await self._open_client().chat.completions.with_raw_response.create(**self._request(turn))
+                # Not by `chat.completions`: checking our own fields against its types takes a third of the SDK's time.
+                reply = await self._open_client().post("/chat/completions", cast_to=str, body=self._request(turn))
             self._answered = True
-            return completion(reply.http_response.text, time.perf_counter() - started)
+            return completion(reply, time.perf_counter() - started)
         except (TimeoutError, openai.APITimeoutError):
             problem = TransientError(f"no complete reply within {self._timeout:g} s")
         except openai.APIConnectionError as error:
@@ -266,7 +267,7 @@ class OpenAIEngine:
             "messages": turn.messages,
             self._limit_field: turn.max_tokens,
             **kept,
-            "extra_body": self._extra_body or None,
+            **self._extra_body,
         }
 
     def _adapt(self, refusal: str) -> bool:
