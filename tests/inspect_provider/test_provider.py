@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import base64
-import importlib
-import sys
 
 import pytest
 
-from memagent.errors import MissingExtraError
 from tests.faults import Fault, FaultServer
 from tests.test_follow_up import TEXT, served
 
 SIZES = {"chunk_tokens": 100, "memory_tokens": 50}
-
-
-def test_without_inspect_ai_the_entry_point_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "inspect_ai.model", None)
-    monkeypatch.delitem(sys.modules, "memagent.inspect_provider.entry", raising=False)
-    with pytest.raises(MissingExtraError, match=r"pip install 'memagent\[inspect\]'"):
-        importlib.import_module("memagent.inspect_provider.entry")
 
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="make test-suites has inspect_ai")
