@@ -35,7 +35,7 @@ from memagent.settings import ReadingOptions
 
 
 class ReadingModel(ModelAPI):
-    """A model that reads with a memory. `model_args` are those of `Arguments`; the reading fails as the sample does."""
+    """A model that reads; `model_args` are those of `Arguments`. A reading that fails is an error of its sample."""
 
     def __init__(
         self,
