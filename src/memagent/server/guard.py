@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memagent import tracing
 from memagent.server.metrics import Metrics
 from memagent.server.problems import answer
 
@@ -51,7 +52,8 @@ class Guard:
             if (refused := self._refusal(headers)) is not None:
                 await refused(scope, receive, counted)
             else:
-                await self._app(scope, _bounded(receive, self._limit), counted)
+                with tracing.incoming(headers):
+                    await self._app(scope, _bounded(receive, self._limit), counted)
         finally:
             route = scope.get("route")
             self._metrics.requested(getattr(route, "path", "other"), code, time.monotonic() - began)

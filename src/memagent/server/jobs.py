@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,9 +33,11 @@ class RefusedError(MemagentError):
 
 @dataclass(slots=True)
 class _Live:
-    """A job that waits or is read: who waits for it to move, and how far it is."""
+    """A job that waits or is read: who waits for it to move, and how far it is. `context` is that of the request that asked
+    for it, and so of its trace."""
 
     job: Job
+    context: Context = field(default_factory=copy_context)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     progress: Progress | None = None
@@ -111,7 +114,7 @@ class Jobs:
         """Begins as many jobs as may be under way."""
         while not self._closing and (job := self._queue.take()) is not None:
             live = self._live[job.id]
-            live.task = asyncio.create_task(self._run(live))
+            live.task = asyncio.create_task(self._run(live), context=live.context)
 
     async def _run(self, live: _Live) -> None:
         status: JobStatus = "failed"
