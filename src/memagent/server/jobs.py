@@ -12,6 +12,8 @@ from typing import Any
 
 from memagent.core.types import Usage
 from memagent.errors import JournalError, MemagentError, ModelError
+from memagent.result import Ledger
+from memagent.server import log
 from memagent.server.metrics import Metrics
 from memagent.server.queue import FairQueue
 from memagent.server.reading import Desk
@@ -136,7 +138,7 @@ class Jobs:
         except MemagentError as error:
             values = {"error": str(error), "kind": "model" if isinstance(error, ModelError) else "document"}
         except Exception as error:
-            _LOG.exception("%s failed", live.job.id)  # no text of documents and no secrets go into the log
+            _LOG.exception("%s failed", live.job.id)
             name = type(error).__name__
             values = {"error": f"an error in memagent ({name}); the log has more", "kind": "internal"}
         finally:
@@ -151,7 +153,9 @@ class Jobs:
             live.job = await asyncio.to_thread(lambda: self.desk.store.end(live.job.id, status, **values))
             if status in ("failed", "cancelled") and live.job.reading is not None:
                 await asyncio.to_thread(self._release, live.job.reading, values["error"])
-            self.metrics.ended(status, time.monotonic() - live.began)
+            took = time.monotonic() - live.began
+            self.metrics.ended(status, took)
+            _log_end(live, took)
         finally:  # whoever waits is let go, also if the disk is full
             del self._live[live.job.id]
             live.moved.set()
@@ -259,6 +263,13 @@ async def moved(signal: asyncio.Event, timeout: float) -> None:
     """Waits for a signal, or until the time is over."""
     with suppress(TimeoutError):
         await asyncio.wait_for(signal.wait(), timeout)
+
+
+def _log_end(live: _Live, seconds: float) -> None:
+    job, done = live.job, live.progress.ledger if live.progress is not None else Ledger()
+    answer = job.result["status"] if job.result is not None else None
+    named = {"id": job.id, "key": job.owner, "status": job.status, "kind": job.kind, "answer": answer}
+    log.told(_LOG, "reading", **named, turns=done.turns, tokens=_tokens(done.usage), seconds=round(seconds, 3))
 
 
 def _tokens(usage: Usage) -> int:
