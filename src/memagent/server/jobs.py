@@ -90,6 +90,17 @@ class Jobs:
         self._pump()
         return job
 
+    async def resume(self, job: Job) -> Job:
+        """Goes on with a job that was cancelled or has failed, from the turn it had reached. Raises what `submit` does."""
+        await asyncio.to_thread(self._check, job)
+        self._check_room(job.owner)
+        again = {"status": "queued", "ended": None, "error": None, "kind": None}
+        job = await asyncio.to_thread(lambda: self.desk.store.change(job.id, **again))
+        if job.id not in self._live:
+            self._enter(job)
+            self._pump()
+        return job
+
     def _check(self, job: Job) -> None:
         whole = self.desk.whole(job)
         self.desk.settings(job)
