@@ -21,7 +21,8 @@ from memagent.server.keys import add_key
 from tests.faults import FaultServer
 from tests.mcp_server.clients import said, told
 from tests.server.service import ServiceProcess, ended
-from tests.test_follow_up import TEXT, served
+from tests.server.service import served as in_process
+from tests.test_follow_up import TEXT, model, served
 
 SIZES = ["--chunk-tokens", "300", "--memory-tokens", "120"]
 ASKED = {"question": "the code?", "text": TEXT}
@@ -165,6 +166,13 @@ def test_without_keys_pages_of_other_sites_and_other_names_are_refused(tmp_path)
         with there.service.client as client:
             for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
                 assert client.post("/mcp", json=HELLO, headers={**ACCEPTED, **headers}).status_code == 403
+
+
+def test_without_the_extra_there_is_no_such_route_and_the_others_are_served(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("memagent.server.app.find_spec", lambda _: None)
+    with in_process(model(), tmp_path) as client:
+        assert client.post("/mcp", json=HELLO, headers=ACCEPTED).status_code == 404
+        assert client.get("/ready").status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
