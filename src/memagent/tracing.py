@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -206,10 +205,10 @@ def _own() -> Tracer | None:
         for name in names:
             provider.add_span_processor(BatchSpanProcessor(_exporter(name)()))
     except ImportError:
-        _LOG.warning("%s", MissingExtraError("the environment switches tracing on (OTEL_…), which", "otel"))
+        _LOG.warning("%s", str(MissingExtraError("the environment switches tracing on (OTEL_…), which", "otel")))
         return None
     except ConfigError as error:
-        _LOG.warning("nothing is traced: %s", error)
+        _LOG.warning("nothing is traced: %s", str(error))
         return None
     return _named(provider)
 
@@ -232,6 +231,8 @@ def _exporters() -> list[str]:
 
 def _exporter(name: str) -> Callable[[], Any]:
     """The class of an exporter, which packages register by name. Raises ConfigError if there is none."""
+    from importlib.metadata import entry_points
+
     protocol = next(filter(None, map(os.environ.get, _PROTOCOLS)), "http/protobuf")
     found = entry_points(group="opentelemetry_traces_exporter")
     own = _OTLP.get(protocol, protocol) if name == "otlp" else name

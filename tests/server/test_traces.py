@@ -76,6 +76,15 @@ def values(span: Span) -> dict[str, Any]:
     return {one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in span.attributes}
 
 
+def test_a_service_that_cannot_send_traces_says_so_when_it_starts(tmp_path) -> None:
+    with FaultServer(served) as server:
+        there = ["--model", "scripted", "--base-url", server.url, *SIZES]
+        service = ServiceProcess(tmp_path / "home", there, OTEL_TRACES_EXPORTER="carrier-pigeon")
+        service.start()
+        assert service.log.count("there is no exporter for carrier-pigeon: install its package") == 1
+        assert service.stop() == 0
+
+
 def test_a_service_sends_its_readings_to_a_collector_below_the_span_of_their_request(tmp_path) -> None:
     keys = tmp_path / "keys.txt"
     headers = {"Authorization": f"Bearer {add_key(keys, 'ann')}"}

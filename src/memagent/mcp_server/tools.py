@@ -40,7 +40,7 @@ _MOST_SAID = 2_000  # characters of an error
 _log = logging.getLogger(__name__)
 
 _ReadingId = Annotated[str, Field(description="Id of a reading (r-…), or its beginning.")]
-_Schema = Annotated[
+Schema = Annotated[
     dict[str, Any] | None,
     Field(description="A JSON Schema: the answer is JSON that follows it, in `data`, with a quote for each field."),
 ]
@@ -83,7 +83,7 @@ class Tools:
                 " everything in order; search reads only passages that match."
             ),
         ] = "",
-        schema: _Schema = None,
+        schema: Schema = None,
     ) -> Answer:
         """Answer a question from a document of any length: text, Markdown, HTML, PDF, DOCX, EPUB, or a folder of them.
 
@@ -101,7 +101,7 @@ class Tools:
         return await self._read(context, partial(self.desk.asked, what), roots)
 
     async def ask_again(
-        self, context: Context, roots: _Roots, reading: _ReadingId, question: str, schema: _Schema = None
+        self, context: Context, roots: _Roots, reading: _ReadingId, question: str, schema: Schema = None
     ) -> Answer:
         """Answer another question from the memory that an earlier reading ended with. The document is not read again.
 

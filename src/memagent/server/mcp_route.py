@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from memagent import __version__
 from memagent.errors import DocumentError, MemagentError
-from memagent.mcp_server.tools import ASKS, INSTRUCTIONS, LOOKS, told
+from memagent.mcp_server.tools import ASKS, INSTRUCTIONS, LOOKS, Schema, told
 from memagent.mcp_server.values import Answer, Summaries, Summary, Told, answer_of, short, summary_of, told_of
 from memagent.server.jobs import moved
 from memagent.server.state import Service, owner_of, text_part
@@ -33,10 +33,6 @@ Context: TypeAlias = AnyContext[Any, Any]
 _LOOK = 1.0  # seconds between two looks at a reading that does not move
 
 _ReadingId = Annotated[str, Field(description="Id of a reading (reading-…).")]
-_Schema = Annotated[
-    dict[str, Any] | None,
-    Field(description="A JSON Schema: the answer is JSON that follows it, in `data`, with a quote for each field."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class Tools:
         reader: Annotated[
             str, Field(description="How to read; leave it out for the service's choice. auto chooses by length.")
         ] = "",
-        schema: _Schema = None,
+        schema: Schema = None,
     ) -> Answer:
         """Answer a question from a document of any length: text, Markdown, HTML, PDF, DOCX, EPUB, or a folder of them.
 
@@ -81,7 +77,7 @@ class Tools:
             job = Job(owner=_owner(context), question=question, options=options)
             return await self._answer(context, await self.service.begin(job, [text_part(text)] if text else given))
 
-    async def ask_again(self, context: Context, reading: _ReadingId, question: str, schema: _Schema = None) -> Answer:
+    async def ask_again(self, context: Context, reading: _ReadingId, question: str, schema: Schema = None) -> Answer:
         """Answer another question from the memory that an earlier reading ended with. The document is not read again.
 
         It costs one or two model calls, whatever the length of the document. The memory was written for the first question:
