@@ -61,7 +61,7 @@ def serve(
             app,
             host=place.host,
             port=place.port,
-            log_level="warning",
+            log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=5,
