@@ -67,8 +67,15 @@ async def attached(service: Service, job: Job, stream: AsyncIterator[str]) -> As
             yield part
         ended = True
     finally:
-        if not ended:
-            await asyncio.shield(service.jobs.cancel(job))
+        await asyncio.shield(settled(service, job, ended))
+
+
+async def settled(service: Service, job: Job, ended: bool) -> None:
+    """Cancels a job whose client went away before its end, and deletes one that is not kept."""
+    if not ended:
+        job = await service.jobs.cancel(job)
+    if not job.kept and (found := await asyncio.to_thread(service.store.job, job.id, job.owner)) is not None:
+        await service.delete(found)
 
 
 def tokens(job: Job) -> tuple[int, int, int]:

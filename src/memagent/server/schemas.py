@@ -85,16 +85,26 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
-    """OpenAI's request for a chat completion, as far as a reading has use for it."""
+class OpenAIRequest(Options):
+    """What OpenAI's requests share: the model, and beside their own fields the options of a reading."""
+
+    model_config = ConfigDict(extra="ignore")
 
     model: str = "memagent"
+
+    def given(self, schema: dict[str, Any] | None, answer_tokens: int | None) -> dict[str, Any]:
+        """The options that were given, of which OpenAI has other names for some."""
+        values = {name: getattr(self, name) for name in Options.model_fields}
+        named = {"reader": self.model.partition(":")[2] or None, "json_schema": schema, "answer_tokens": answer_tokens}
+        return Options(**values | {name: value for name, value in named.items() if value is not None}).chosen()
+
+
+class ChatRequest(OpenAIRequest):
+    """OpenAI's request for a chat completion, as far as a reading has use for it."""
+
     messages: list[Message] = Field(min_length=1, max_length=10_000)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    temperature: float | None = Field(default=None, ge=0, le=10)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    seed: int | None = Field(default=None, ge=0, le=2**31 - 1)
     max_tokens: int | None = _Tokens
     max_completion_tokens: int | None = _Tokens
     n: int | None = Field(default=1, ge=1, le=1)
@@ -102,15 +112,7 @@ class ChatRequest(BaseModel):
 
     def options(self) -> dict[str, Any]:
         """The options of the reading that this asks for."""
-        reader = self.model.partition(":")[2] or None
         schema = None
         if self.response_format is not None and self.response_format.type != "text":
             schema = (self.response_format.json_schema or JsonSchema()).json_schema
-        return Options(
-            reader=reader,
-            json_schema=schema,
-            answer_tokens=self.max_completion_tokens or self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            seed=self.seed,
-        ).chosen()
+        return self.given(schema, self.max_completion_tokens or self.max_tokens)
