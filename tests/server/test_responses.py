@@ -487,7 +487,13 @@ REFUSED = [
     ({"input": []}, "input: "),
     ({"input": 5}, "input: "),
     ({"input": ""}, "there is no user message with text"),
-    ({"input": "\ud800"}, "lone surrogate"),
+    ({"input": "x\n\n\ud800"}, "unicode"),
+    ({"input": "x", "instructions": "\ud800"}, "instructions: "),
+    ({"input": "x", "metadata": {"k": "\ud800"}}, "metadata.k: "),
+    ({"input": "x", "metadata": {"\ud800": "v"}}, "metadata"),
+    ({"input": "x", "model": "\ud800"}, "model: "),
+    ({"input": "x", "previous_response_id": "\ud800"}, "previous_response_id: "),
+    ({"input": [{"role": "user", "content": [SAID, {"type": "input_file", "file_id": "\ud800"}]}]}, "file_id: "),
     ({"input": [{"role": "user", "content": [SAID, {"type": "input_image", "image_url": "x"}]}]}, "'input_image' is not"),
     ({"input": [{"role": "user", "content": [SAID, {"type": "input_file", "file_url": "http:x"}]}]}, "no URL is fetched"),
     ({"input": [{"role": "user", "content": [SAID, {"type": "input_file"}]}]}, "needs a file_id, or file_data"),
@@ -529,6 +535,18 @@ def test_what_a_reading_has_no_use_for_is_ignored(tmp_path) -> None:
             tool_choice="auto", parallel_tool_calls=True, user="ann", service_tier="auto", background=None, metadata=None,
         )  # fmt: skip
         assert made.output_text == "4821973"
+
+
+def test_the_examples_of_the_guide_run(tmp_path, capsys) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/serving.md").read_text()
+    blocks = [block for block in re.findall(r"```text\n(.*?)```", guide, re.DOTALL) if "client" in block]
+    with served(model(), tmp_path) as http:
+        code = "\n".join(blocks).replace("http://127.0.0.1:8600", str(http.base_url).rstrip("/"))
+        exec(compile(code, "serving.md", "exec"), {"document": TEXT})
+    said = capsys.readouterr().out.splitlines()
+    assert len(blocks) == 2
+    assert said[:2] == ["not in the document not_found", "response.in_progress"]
+    assert said[-3:] == ["response.completed", "not in the document", "not in the document"]
 
 
 def test_jobs_of_an_earlier_version_are_kept(tmp_path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 QUESTION = 100_000  # characters at most
 _Tokens = Field(default=None, ge=1, le=1_000_000)
+Text = Annotated[str, Field(max_length=2**31)]  # only of strings with a limit pydantic refuses lone surrogates
 
 
 class Options(BaseModel):
@@ -36,7 +37,7 @@ class ReadingRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1, max_length=QUESTION)
-    documents: list[str] = Field(default=[], max_length=1000)
+    documents: list[Text] = Field(default=[], max_length=1000)
     text: str | None = Field(default=None, min_length=1)
     options: Options = Options()
 
@@ -53,7 +54,7 @@ class AskRequest(BaseModel):
 class FilePart(BaseModel):
     """A document in a message: an uploaded file, or its bytes as a data URL."""
 
-    file_id: str | None = None
+    file_id: Text | None = None
     file_data: str | None = None
     filename: str | None = Field(default=None, max_length=300)
 
@@ -62,17 +63,17 @@ class Part(BaseModel):
     """A part of a message: text, or a file."""
 
     type: str
-    text: str = ""
+    text: Text = ""
     file: FilePart | None = None
 
 
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Part] | None = None
+    content: Text | list[Part] | None = None
 
 
 class JsonSchema(BaseModel):
-    name: str = ""
+    name: Text = ""
     json_schema: dict[str, Any] = Field(default={"type": "object"}, alias="schema")
 
 
@@ -90,7 +91,7 @@ class OpenAIRequest(Options):
 
     model_config = ConfigDict(extra="ignore")
 
-    model: str = "memagent"
+    model: Text = "memagent"
 
     def given(self, schema: dict[str, Any] | None, answer_tokens: int | None) -> dict[str, Any]:
         """The options that were given, of which OpenAI has other names for some."""
