@@ -198,10 +198,13 @@ def test_an_answer_that_was_cut_is_incomplete(tmp_path) -> None:
 
 
 def test_a_reading_that_fails_is_an_error_or_a_failed_response(tmp_path) -> None:
-    with serving(tmp_path, lambda turn: ModelUnavailableError("the model is gone")) as (client, _):
+    with serving(tmp_path, lambda turn: ModelUnavailableError("the model is gone")) as (client, http):
         with pytest.raises(openai.InternalServerError, match="the model is gone") as raised:
             client.responses.create(model="memagent", input=INPUT)
         assert raised.value.status_code == 502
+        with pytest.raises(openai.InternalServerError):
+            client.with_options(max_retries=2).responses.create(model="memagent", input=INPUT)
+        assert len(http.get("/v1/readings").json()["readings"]) == 2, "no document is read again by itself"
         found = over(client, client.responses.create(model="memagent", input=INPUT, background=True).id)
         assert (found.status, found.error.code, found.error.message) == ("failed", "server_error", "the model is gone")
         assert (found.output, found.completed_at) == ([], None)

@@ -18,6 +18,7 @@ from memagent.server.state import Part, Service, text_part
 from memagent.server.values import Job
 
 _CODES = {"document": 400, "model": 502, "deadline": 504, "cancelled": 409}
+_NO_RETRY = {"x-should-retry": "false"}  # or the client of OpenAI would have the document read twice more
 _LOOK = 1.0  # seconds between two looks whether the client is still there
 
 
@@ -55,7 +56,7 @@ async def awaited(request: Request, service: Service, job: Job) -> Job:
             await service.jobs.cancel(job)
     ended = waiting.result()
     if ended.result is None:
-        raise HTTPException(_CODES.get(ended.kind or "", 500), ended.error or "no answer")
+        raise HTTPException(_CODES.get(ended.kind or "", 500), ended.error or "no answer", _NO_RETRY)
     return ended
 
 

@@ -93,7 +93,7 @@ class OpenAIRequest(Options):
 
     model: Text = "memagent"
 
-    def given(self, schema: dict[str, Any] | None, answer_tokens: int | None) -> dict[str, Any]:
+    def reading_options(self, schema: dict[str, Any] | None, answer_tokens: int | None) -> dict[str, Any]:
         """The options that were given, of which OpenAI has other names for some."""
         values = {name: getattr(self, name) for name in Options.model_fields}
         named = {"reader": self.model.partition(":")[2] or None, "json_schema": schema, "answer_tokens": answer_tokens}
@@ -116,4 +116,4 @@ class ChatRequest(OpenAIRequest):
         schema = None
         if self.response_format is not None and self.response_format.type != "text":
             schema = (self.response_format.json_schema or JsonSchema()).json_schema
-        return self.given(schema, self.max_completion_tokens or self.max_tokens)
+        return self.reading_options(schema, self.max_completion_tokens or self.max_tokens)

@@ -184,7 +184,7 @@ def _usage(job: Job, summary: Summary) -> dict[str, Any]:
     }
 
 
-def asked(service: Service, job: Job) -> dict[str, Any]:
+def input_item(service: Service, job: Job) -> dict[str, Any]:
     """The input of a response as one message: the documents that were read for it, and the question."""
     files = [] if job.parent else named_documents(service, job)
     parts = [{"type": "input_file", "file_id": id, "filename": name} for id, name in files]

@@ -98,7 +98,7 @@ class ResponseRequest(OpenAIRequest):
     def options(self) -> dict[str, Any]:
         """The options of the reading that this asks for."""
         schema = self.text.format.json_schema if self.text.format.type != "text" else None
-        return self.given(schema, self.max_output_tokens)
+        return self.reading_options(schema, self.max_output_tokens)
 
     def repeated(self) -> dict[str, Any]:
         """What the response repeats."""

@@ -78,7 +78,7 @@ async def delete(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
 @routes.get("/{id}/input_items")
 async def input_items(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
     """What was read, and what was asked, as one message."""
-    item = await asyncio.to_thread(form.asked, service, await _job(service, id, owner))
+    item = await asyncio.to_thread(form.input_item, service, await _job(service, id, owner))
     return {"object": "list", "data": [item], "first_id": item["id"], "last_id": item["id"], "has_more": False}
 
 
