@@ -100,8 +100,9 @@ def test_a_reading_of_another_route_is_a_response_as_well(tmp_path) -> None:
         assert held.reached.wait(30)
         found = client.responses.retrieve(id.replace("reading-", "resp_"))
         assert (found.status, found.output, found.usage, found.background) == ("in_progress", [], None, True)
-        with pytest.raises(openai.NotFoundError):
-            client.responses.retrieve(id)
+        for other in (id, id.removeprefix("reading-")):
+            with pytest.raises(openai.NotFoundError):
+                client.responses.retrieve(other)
         held.go.set()
         found = over(client, found.id)
         assert (found.output_text, Response.model_validate(found.to_dict()).metadata) == ("4821973", {})
@@ -300,6 +301,7 @@ def test_another_question_is_asked_of_the_memory(tmp_path) -> None:
             model="memagent", input="who is the captain?", instructions="Be brief.", previous_response_id=first.id
         )
         assert (again.output_text, again.previous_response_id, again.metadata) == ("Ann", first.id, {})
+        assert (again.instructions, again.background) == ("Be brief.", False)
         assert again.model_extra["memagent"]["turns"] == 1
         [item] = client.responses.input_items.list(again.id)
         assert [part.to_dict()["text"] for part in item.content] == ["Be brief.\nwho is the captain?"]
