@@ -1,6 +1,6 @@
 """Which part of a conversation is the document, and which the question.
 
-1. Files are the document; the text of the last user message is the question.
+1. Files are the document; the text of the last user message is the question, after what system messages say.
 2. Otherwise, of several messages, the last user message is the question, and what was said before it the document.
 3. Otherwise, of one message, its last paragraph is the question, and what stands before that the document. A message of one
    paragraph is both.
@@ -52,11 +52,23 @@ def asked(messages: Sequence[Said[File]]) -> Asked[File]:
         raise ConfigError("there is no user message with text: the last one asks the question")
     last = messages[users[-1]].text.strip()
     if files:
-        return Asked(question=last, files=files)
+        told = [message.text.strip() for message in messages[: users[-1]] if message.role in ("system", "developer")]
+        return Asked(question="\n".join([*filter(None, told), last]), files=files)
     before = [text for message in messages[: users[-1]] if (text := message.text.strip())]
     if before and max(map(len, before)) >= len(last):
         return Asked(question=last, text="\n\n".join(before))
     return _parted(last, before)
+
+
+def asked_again(messages: Sequence[Said[File]]) -> str:
+    """The question of a conversation that goes on from a memory: all that is said. Raises ConfigError if there is none, or
+    something to read."""
+    if any(message.files for message in messages):
+        raise ConfigError("another question is answered from the memory alone: ask without files, or begin a new reading")
+    question = "\n".join(text for message in messages if (text := message.text.strip()))
+    if not question:
+        raise ConfigError("there is no message with text: it asks the question")
+    return question
 
 
 def _parted(text: str, before: Sequence[str]) -> Asked[File]:

@@ -20,6 +20,7 @@ from memagent.server import chat, readings
 from memagent.server.guard import Guard
 from memagent.server.jobs import RefusedError
 from memagent.server.problems import answer, code_of
+from memagent.server.responses import routes as responses
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.web import routes as web
 
@@ -45,6 +46,7 @@ def create_app(service: Service) -> Guard:
     app.state.service = service
     app.include_router(readings.routes)
     app.include_router(chat.routes)
+    app.include_router(responses.routes)
     app.include_router(web.routes)
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp))

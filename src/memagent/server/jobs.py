@@ -68,7 +68,10 @@ class Jobs:
         """Goes on with what was waiting or under way when the service ended."""
         self._loop = asyncio.get_running_loop()
         for job in await asyncio.to_thread(self.desk.store.unfinished):
-            self._enter(job)
+            if job.kept:
+                self._enter(job)
+            else:  # nobody can ask for its answer any more
+                await asyncio.to_thread(self.forget, job)
         self._pump()
         self._sweeping = asyncio.create_task(self._sweep())
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
 from memagent.errors import ConfigError
-from memagent.journal import TurnEntry
-from memagent.server.jobs import moved
+from memagent.server.following import BEAT, follow
 from memagent.server.schemas import AskRequest, ReadingRequest
 from memagent.server.state import Owner, Service, TheService, text_part
 from memagent.server.values import Job, StoredFile
 
 routes = APIRouter(prefix="/v1")
-_BEAT = 15.0  # seconds without an event after which a comment is sent, so that the connection is kept
-_PAGE = 64  # turns that are read from the journal at a time
 
 
 @routes.post("/readings", status_code=202)
@@ -138,30 +134,16 @@ async def _file(service: Service, id: str, owner: str) -> StoredFile:
 
 
 async def _events(service: Service, job: Job, first: int) -> AsyncIterator[str]:
-    """The turns of a job from number `first` on, as the journal has them, then its end."""
+    """The turns of a job from number `first` on, then its end."""
     memory = ""
-    while not service.jobs.ending:
-        signal = service.jobs.signal(job)
-        job = await asyncio.to_thread(service.job, job.id, job.owner)
-        over = job.over
-        while turns := await asyncio.to_thread(_turns, service, job, first):
-            for entry in turns:
-                changed, memory = entry.memory != memory, entry.memory
-                values = {"turn": entry.number + 1, "kind": entry.kind, "outcome": entry.outcome}
-                values |= service.jobs.look(job) | ({"memory": memory} if changed else {})
-                yield _event("turn", values, entry.number + 1)
-            first = turns[-1].number + 1
-        if over:
-            yield _event("end", shown(service, job))
-            return
-        yield ": still reading\n\n"
-        await moved(signal, _BEAT)
-
-
-def _turns(service: Service, job: Job, first: int) -> list[TurnEntry]:
-    if job.reading is None:
-        return []
-    return list(islice(service.jobs.desk.journal.turns(job.reading, first), _PAGE))
+    async for now, turns in follow(service, job, first):
+        for entry in turns:
+            changed, memory = entry.memory != memory, entry.memory
+            values = {"turn": entry.number + 1, "kind": entry.kind, "outcome": entry.outcome}
+            values |= service.jobs.look(now) | ({"memory": memory} if changed else {})
+            yield _event("turn", values, entry.number + 1)
+        if not turns:
+            yield _event("end", shown(service, now)) if now.over else BEAT
 
 
 def _event(kind: str, values: dict[str, Any], id: int | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,6 +10,7 @@ from memagent.conversation import Said
 
 QUESTION = 100_000  # characters at most
 _Tokens = Field(default=None, ge=1, le=1_000_000)
+Text = Annotated[str, Field(max_length=2**31)]  # only of strings with a limit pydantic refuses lone surrogates
 
 
 class Options(BaseModel):
@@ -38,7 +39,7 @@ class ReadingRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1, max_length=QUESTION)
-    documents: list[str] = Field(default=[], max_length=1000)
+    documents: list[Text] = Field(default=[], max_length=1000)
     text: str | None = Field(default=None, min_length=1)
     options: Options = Options()
 
@@ -55,7 +56,7 @@ class AskRequest(BaseModel):
 class FilePart(BaseModel):
     """A document in a message: an uploaded file, or its bytes as a data URL."""
 
-    file_id: str | None = None
+    file_id: Text | None = None
     file_data: str | None = None
     filename: str | None = Field(default=None, max_length=300)
 
@@ -64,13 +65,13 @@ class Part(BaseModel):
     """A part of a message: text, or a file."""
 
     type: str
-    text: str = ""
+    text: Text = ""
     file: FilePart | None = None
 
 
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Part] | None = None
+    content: Text | list[Part] | None = None
 
     def said(self) -> Said[FilePart]:
         """Its text and its files."""
@@ -81,7 +82,7 @@ class Message(BaseModel):
 
 
 class JsonSchema(BaseModel):
-    name: str = ""
+    name: Text = ""
     json_schema: dict[str, Any] = Field(default={"type": "object"}, alias="schema")
 
 
@@ -94,16 +95,26 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
+class OpenAIRequest(Options):
+    """What OpenAI's requests share: the model, and beside their own fields the options of a reading."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: Text = "memagent"
+
+    def reading_options(self, schema: dict[str, Any] | None, answer_tokens: int | None) -> dict[str, Any]:
+        """The options that were given, of which OpenAI has other names for some."""
+        values = {name: getattr(self, name) for name in Options.model_fields}
+        named = {"reader": self.model.partition(":")[2] or None, "json_schema": schema, "answer_tokens": answer_tokens}
+        return Options(**values | {name: value for name, value in named.items() if value is not None}).chosen()
+
+
+class ChatRequest(OpenAIRequest):
     """OpenAI's request for a chat completion, as far as a reading has use for it."""
 
-    model: str = "memagent"
     messages: list[Message] = Field(min_length=1, max_length=10_000)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    temperature: float | None = Field(default=None, ge=0, le=10)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    seed: int | None = Field(default=None, ge=0, le=2**31 - 1)
     max_tokens: int | None = _Tokens
     max_completion_tokens: int | None = _Tokens
     n: int | None = Field(default=1, ge=1, le=1)
@@ -111,15 +122,7 @@ class ChatRequest(BaseModel):
 
     def options(self) -> dict[str, Any]:
         """The options of the reading that this asks for."""
-        reader = self.model.partition(":")[2] or None
         schema = None
         if self.response_format is not None and self.response_format.type != "text":
             schema = (self.response_format.json_schema or JsonSchema()).json_schema
-        return Options(
-            reader=reader,
-            json_schema=schema,
-            answer_tokens=self.max_completion_tokens or self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            seed=self.seed,
-        ).chosen()
+        return self.reading_options(schema, self.max_completion_tokens or self.max_tokens)

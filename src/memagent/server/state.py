@@ -70,12 +70,15 @@ class Service:
             refused.pop_all()
         return job
 
-    async def ask(self, parent: Job, question: str, options: Mapping[str, Any]) -> Job:
+    async def ask(
+        self, parent: Job, question: str, options: Mapping[str, Any], request: Mapping[str, Any] | None = None
+    ) -> Job:
         """Accepts another question for the memory of a reading. Raises HTTPException if it has none, or what `Jobs.submit`
         does."""
         if parent.status != "answered":
             raise HTTPException(409, f"Only a reading that was answered has a memory to ask: this one is {parent.status}")
-        return await self.jobs.submit(Job(owner=parent.owner, question=question, options=options, parent=parent.id))
+        asked = Job(owner=parent.owner, question=question, options=options, parent=parent.id, request=request or {})
+        return await self.jobs.submit(asked)
 
     async def delete(self, job: Job) -> None:
         """Deletes a job, with its reading and what came with its request, and ends it if it is not over."""

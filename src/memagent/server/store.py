@@ -22,7 +22,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS jobs (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, created REAL NOT NULL, question TEXT NOT NULL, documents TEXT NOT NULL,
         options TEXT NOT NULL, parent TEXT, status TEXT NOT NULL, reading TEXT, ended REAL, result TEXT, error TEXT,
-        kind TEXT
+        kind TEXT, request TEXT NOT NULL DEFAULT '{}'
     )""",
     "CREATE INDEX IF NOT EXISTS jobs_of ON jobs (owner, created)",
     """CREATE TABLE IF NOT EXISTS files (
@@ -36,7 +36,7 @@ _SPEND = """INSERT INTO spent VALUES (?, ?, ?)
 _COUNT = "INSERT INTO counted VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET tokens = excluded.tokens"
 _ENDING = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}$")
 _ID = re.compile(r"(?:file|part)-[0-9a-f]{24}")
-_AS_JSON = ("documents", "options", "result")
+_AS_JSON = ("documents", "options", "request", "result")
 _COLUMNS = tuple(item.name for item in fields(Job))
 
 
@@ -62,6 +62,8 @@ class Store:
         self._lock = threading.RLock()
         for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *_TABLES):
             self._db.execute(statement)
+        if not any(column["name"] == "request" for column in self._db.execute("PRAGMA table_info(jobs)")):
+            self._db.execute("ALTER TABLE jobs ADD COLUMN request TEXT NOT NULL DEFAULT '{}'")  # of an earlier version
 
     def close(self) -> None:
         with self._lock:

@@ -53,6 +53,7 @@ class Job:
     documents    ids of uploaded files, or paths below the root folder; () for a follow-up
     options      options of the reading, as in `ReadingOptions`
     parent       the job whose memory answers a follow-up
+    request      what a response repeats of its request; {}: it was asked for by another route than /v1/responses
     reading      its id in the journal, once it has begun
     result       what `Reading.to_json` gave, once it was answered
     error        why there is no answer, and the `kind` of that: document, model, deadline, cancelled or internal
@@ -65,6 +66,7 @@ class Job:
     documents: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
     status: JobStatus = "queued"
     reading: str | None = None
     ended: float | None = None
@@ -75,3 +77,8 @@ class Job:
     @property
     def over(self) -> bool:
         return self.status in ENDED
+
+    @property
+    def kept(self) -> bool:
+        """Whether it stays once its client has the answer, or went away."""
+        return bool(self.request.get("store", True))
