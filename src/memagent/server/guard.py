@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memagent.server.metrics import Metrics
+from memagent.server.origin import comes_from, name_of
 from memagent.server.problems import answer
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -62,12 +62,11 @@ class Guard:
             return answer(413, f"the body has {int(length):,} bytes, the limit is {self._limit:,}")
         if not self._local:
             return None
-        host = urlsplit(f"//{headers.get('host', '')}").hostname
-        if host not in LOOPBACK:
+        if name_of(headers.get("host", "")) not in LOOPBACK:
             only = "without keys, this service is for this machine only: use 127.0.0.1 or localhost as its name"
             return answer(403, only)
         origin = headers.get("origin")
-        if origin and urlsplit(origin).netloc != headers.get("host"):
+        if origin and not comes_from(origin, headers.get("host", "")):
             return answer(403, "requests that a page of another site sends are not taken")
         return None
 
