@@ -3,6 +3,7 @@
 # make check  ruff, mypy and the import contracts
 # make docs   builds the documentation site into build/site
 # make test-cluster   the tests of training on verl and Ray, in an environment of their own (2 GB)
+# make test-suites    the tests with inspect_ai and lm-evaluation-harness, in an environment of their own (2 GB)
 
 PYTHON ?= python3
 # Processes that run tests side by side: one for each core.
@@ -15,8 +16,10 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
 CLUSTER_VENV ?= .venv-cluster
 CLUSTER_PIP := $(CLUSTER_VENV)/bin/python -m pip --disable-pip-version-check
+SUITES_VENV ?= .venv-suites
+SUITES_PIP := $(SUITES_VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: ask test check docs test-cluster clean
+.PHONY: ask test check docs test-cluster test-suites clean
 
 ask: $(VENV)/.local-installed
 	@$(BIN)/python examples/ask_a_book.py
@@ -26,6 +29,9 @@ test: $(VENV)/.dev-installed
 
 test-cluster: $(CLUSTER_VENV)/.installed
 	$(CLUSTER_VENV)/bin/python -m pytest tests/cluster tests/embedded/test_lfm2.py -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+test-suites: $(SUITES_VENV)/.installed
+	$(SUITES_VENV)/bin/python -m pytest tests/inspect_provider tests/server/test_suites.py -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
@@ -57,6 +63,12 @@ $(CLUSTER_VENV)/.installed: pyproject.toml constraints-cluster.txt
 	$(CLUSTER_PIP) install --quiet -c constraints-cluster.txt -e '.[cluster]' pytest pytest-timeout pytest-xdist hypothesis psutil
 	@touch $@
 
+$(SUITES_VENV)/.installed: pyproject.toml constraints-suites.txt
+	$(PYTHON) -m venv $(SUITES_VENV)
+	$(SUITES_PIP) install --quiet $(TORCH)
+	$(SUITES_PIP) install --quiet -c constraints-suites.txt -e '.[local,serve,inspect]' 'lm-eval[api]' pytest pytest-timeout pytest-xdist hypothesis httpx2
+	@touch $@
+
 docs: $(VENV)/.docs-installed
 	$(BIN)/mkdocs build --quiet
 
@@ -65,4 +77,4 @@ $(VENV)/.docs-installed: $(VENV)/.dev-installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(CLUSTER_VENV) build dist src/*.egg-info
+	rm -rf $(VENV) $(CLUSTER_VENV) $(SUITES_VENV) build dist src/*.egg-info

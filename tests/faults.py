@@ -61,7 +61,8 @@ class FaultServer:
 
     `requests` holds the body of every chat request, `headers` its headers (names in lower case), `peak` the most that were
     under way at a time. Tokens are words. `context`, when given, is the window: longer prompts are refused in vLLM's words.
-    `delay` is how many seconds every request takes. `routes` are further paths: a JSON value, or a function of the body.
+    `delay` is how many seconds every request takes. `routes` are further paths: a text, another JSON value, or a function
+    of the body.
     """
 
     def __init__(
@@ -197,7 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answer is None:
             self._send(404, '{"detail": "Not Found"}')
         else:
-            self._send(200, json.dumps(answer(body) if callable(answer) else answer))
+            found = answer(body) if callable(answer) else answer
+            self._send(200, found if isinstance(found, str) else json.dumps(found))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

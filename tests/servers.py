@@ -96,10 +96,12 @@ def llama_server(
     port: int | None = None,
     threads: int = 1,
     cache: int = 8192,
+    guess: int = 0,
 ) -> ServerProgram:
     """llama.cpp serving one GGUF file, with `window` tokens for each of `slots` requests at a time, and `cache` MiB for
-    prompts that it has seen."""
-    return ServerProgram("llama", str(gguf), str(window), str(slots), api_key, str(threads), str(cache), port=port)
+    prompts that it has seen. `guess`: tokens that it guesses at once by what followed the last four in the prompt."""
+    settings = map(str, (gguf, window, slots, api_key, threads, cache, guess))
+    return ServerProgram("llama", *settings, port=port)
 
 
 def transformers_server(folder: Path) -> ServerProgram:
@@ -107,7 +109,7 @@ def transformers_server(folder: Path) -> ServerProgram:
     return ServerProgram("transformers", str(folder), deadline=120)
 
 
-def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, threads: str, cache: str) -> None:
+def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, threads: str, cache: str, guess: str) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -119,9 +121,13 @@ def _run_llama(port: int, gguf: str, window: str, slots: str, api_key: str, thre
     params.fit_params = False
     params.cpuparams.n_threads = int(threads)
     params.n_threads_http = 4
-    params.endpoint_props = True
+    params.endpoint_props = params.endpoint_metrics = True
     params.warmup = False
     params.cache_ram_mib = int(cache)
+    if int(guess):
+        params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m = 4, int(guess)
+        params.speculative.draft.n_max = int(guess)
     if api_key:
         params.api_keys = [api_key]
     server = xllamacpp.Server(params)

@@ -42,7 +42,7 @@ def test_commands_in_the_documentation_exist_with_their_options(page):
         words, command = shlex.split(line)[1:], COMMAND
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        known = {option for parameter in command.params for option in parameter.opts}
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert used <= known, f"{page.name}: {line}"
 

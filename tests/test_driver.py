@@ -99,11 +99,12 @@ def test_a_bug_is_not_a_failed_reading(lockstep):
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
-def test_turns_of_no_reading_have_their_failures_in_their_place_and_a_bug_is_raised(lockstep):
+def test_turns_after_a_reading_have_their_failures_in_their_place_and_a_bug_is_raised(lockstep):
     def asked(*replies):
         engine = ScriptedModel(lambda turn: replies[int(turn.id)])
         engine.lockstep = lockstep
-        return ask([Turn(id=str(number), kind="verify", user="?", max_tokens=5) for number in range(3)], engine)
+        turns = [Turn(id=str(number), kind="verify", user="?", max_tokens=5) for number in range(3)]
+        return ask([(0, turn) for turn in turns], engine)
 
     first, second, third = asked("a", ModelUnavailableError("gone"), "c")
     assert (first.text, str(second), third.text) == ("a", "gone", "c")

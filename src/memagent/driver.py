@@ -15,10 +15,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
+from memagent import tracing
 from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
@@ -152,7 +154,7 @@ def read_batch(
     """
     cursors = [_Cursor(plan, state, keep) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
     while active := _step(cursors, engine.concurrency):
-        results = engine.generate([turn for _, turn in active])
+        results = _generate(active, engine)
         done: list[tuple[int, TurnRecord | None]] = []
         for (index, turn), result in zip(active, results, strict=True):
             try:
@@ -190,7 +192,7 @@ async def aread(
         while not cursor.state.finished:
             room = max(1, engine.concurrency) - len(flying)
             for turn in list(islice(cursor.turns({turn.id for turn in flying.values()}), room)):
-                flying[asyncio.create_task(_attempt(engine, turn))] = turn
+                flying[asyncio.create_task(_attempt(engine, turn, index))] = turn
             if not flying:
                 break
             ended, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
@@ -245,25 +247,26 @@ async def arun(
     return [task.result() for task in tasks]
 
 
-def ask(turns: Sequence[Turn], engine: Engine) -> list[Completion | ModelError]:
-    """The completions of turns that belong to no reading, in order; a turn that failed has its error in its place."""
+def ask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | ModelError]:
+    """The completions of turns that follow a reading, in order; a turn that failed has its error in its place. Each comes
+    with the number of its reading."""
     if engine.lockstep:
-        return _results(engine.generate(turns)) if turns else []
+        return _results(_generate(turns, engine)) if turns else []
     return _block_on(aask(turns, engine))
 
 
-async def aask(turns: Sequence[Turn], engine: Engine) -> list[Completion | ModelError]:
+async def aask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | ModelError]:
     """As `ask`, without blocking the event loop, with up to the engine's concurrency of turns in flight."""
     if engine.lockstep:
         return await asyncio.to_thread(ask, turns, engine)
     room = asyncio.Semaphore(max(1, engine.concurrency))
 
-    async def attempt(turn: Turn) -> Completion | ModelError:
+    async def attempt(index: int, turn: Turn) -> Completion | ModelError:
         async with room:
-            return await _attempt(engine, turn)
+            return await _attempt(engine, turn, index)
 
     async with together() as group:
-        tasks = [group.create_task(attempt(turn)) for turn in turns]
+        tasks = [group.create_task(attempt(index, turn)) for index, turn in turns]
     return [task.result() for task in tasks]
 
 
@@ -304,7 +307,7 @@ def _block_on(work: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(copy_context().run, asyncio.run, work).result()
 
 
 async def _in_thread(
@@ -331,12 +334,24 @@ async def _in_thread(
         raise
 
 
-async def _attempt(engine: Engine, turn: Turn) -> Completion | ModelError:
+def _generate(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | Exception]:
+    """What an engine in process gives for turns of readings, in one call."""
+    with tracing.calls(engine, turns) as told:
+        results = engine.generate([turn for _, turn in turns])
+        told(results)
+    return results
+
+
+async def _attempt(engine: Engine, turn: Turn, index: int) -> Completion | ModelError:
     """The completion, or the failure: a ModelError belongs to its reading, anything else is a bug and is raised."""
-    try:
-        return await engine.agenerate(turn)
-    except ModelError as error:
-        return error
+    with tracing.calls(engine, [(index, turn)]) as told:
+        result: Completion | ModelError
+        try:
+            result = await engine.agenerate(turn)
+        except ModelError as error:
+            result = error
+        told([result])
+    return result
 
 
 def _tell(observer: Observer | None, step: Sequence[tuple[int, TurnRecord | None]]) -> None:

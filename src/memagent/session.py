@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
 from memagent.core import Chunks, Completion, LineOrigin, Plan, State
 from memagent.core import reading as protocol
@@ -186,21 +187,24 @@ class Session:
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
-        results = run(plans, self.opened.engine, states=states, observer=observer, keep=False)
-        made = self._finish(readings, results, began)
-        answers = self._unverified(readings, made)
-        return self._with_verdicts(readings, made, verify(answers, self.opened.engine, self.document))
+        with tracing.readings(self.opened.engine, _named(readings)) as spans:
+            results = run(plans, self.opened.engine, states=states, observer=observer, keep=False)
+            made = self._finish(readings, results, began)
+            answers = self._unverified(readings, made)
+            verdicts = verify(answers, self.opened.engine, self.document)
+            return _ended(spans, readings, self._with_verdicts(readings, made, verdicts))
 
     async def arun(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
         """Like `run`, without blocking the event loop."""
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
-        results = await arun(plans, self.opened.engine, states=states, observer=observer, keep=False)
-        made = await asyncio.to_thread(self._finish, readings, results, began)
-        answers = await asyncio.to_thread(self._unverified, readings, made)
-        verdicts = await averify(answers, self.opened.engine, self.document)
-        return await asyncio.to_thread(self._with_verdicts, readings, made, verdicts)
+        with tracing.readings(self.opened.engine, _named(readings)) as spans:
+            results = await arun(plans, self.opened.engine, states=states, observer=observer, keep=False)
+            made = await asyncio.to_thread(self._finish, readings, results, began)
+            answers = await asyncio.to_thread(self._unverified, readings, made)
+            verdicts = await averify(answers, self.opened.engine, self.document)
+            return _ended(spans, readings, await asyncio.to_thread(self._with_verdicts, readings, made, verdicts))
 
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:
@@ -251,8 +255,14 @@ class Session:
         if not self.verified:
             return []
         return [
-            Answered(plan=reading.plan, question=result.question, answer=result.answer, origins=self._origins(reading))
-            for reading, results in zip(readings, made, strict=True)
+            Answered(
+                reading=index,
+                plan=reading.plan,
+                question=result.question,
+                answer=result.answer,
+                origins=self._origins(reading),
+            )
+            for index, (reading, results) in enumerate(zip(readings, made, strict=True))
             if not reading.verdicts
             for result in results
             if result.error is None
@@ -260,9 +270,9 @@ class Session:
 
     def _with_verdicts(
         self, readings: Sequence[Progress], made: Sequence[Sequence[Reading]], verdicts: Sequence[Verified]
-    ) -> list[Reading]:
-        """The results with their verdicts, old and new; new ones are added to the journal."""
-        fresh, finished = iter(verdicts), list[Reading]()
+    ) -> list[list[Reading]]:
+        """The results of each reading with their verdicts, old and new; new ones are added to the journal."""
+        fresh, finished = iter(verdicts), list[list[Reading]]()
         for reading, results in zip(readings, made, strict=True):
             known = list(reading.verdicts)
             if self.verified and not known:
@@ -271,10 +281,8 @@ class Session:
                 sound = len(whole) == len(results) and all(one.verdict.error is None for one in whole)
                 if self.journal is not None and reading.id is not None and sound:  # others are tried again on resume
                     self.journal.verified(reading.id, [one.to_json() for one in whole])
-            finished += [
-                result.verified(one) if one else result
-                for result, one in zip(results, known or [None] * len(results), strict=True)
-            ]
+            pairs = zip(results, known or [None] * len(results), strict=True)
+            finished.append([result.verified(one) if one else result for result, one in pairs])
         return finished
 
     def _results(self, reading: Progress, result: Transcript | ModelError, began: float) -> list[Reading]:
@@ -325,6 +333,21 @@ class Session:
             identity=self.settings.identity,
             seconds=reading.earlier + time.monotonic() - began,
         )
+
+
+def _named(readings: Sequence[Progress]) -> list[tuple[str | None, str]]:
+    """What traces call readings by."""
+    return [(reading.id, reading.plan.reader.name) for reading in readings]
+
+
+def _ended(
+    spans: Sequence[tracing.ReadingSpan], readings: Sequence[Progress], made: Sequence[Sequence[Reading]]
+) -> list[Reading]:
+    """All results, once the spans of their readings have ended, if there are any."""
+    for span, reading, (first, *more) in zip(spans, readings, made, strict=False):
+        turns, resumed = reading.ledger.turns, reading.resumed
+        span.ended(turns=turns, resumed=resumed, status=None if more else first.status, error=first.cause)
+    return [result for results in made for result in results]
 
 
 def _no_answer(state: State) -> str:

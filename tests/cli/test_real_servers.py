@@ -36,9 +36,10 @@ def here(memagent, novel):
     return ask(memagent, novel)
 
 
-def test_llama_cpp_reads_as_this_process_does(memagent, novel, here, tmp_path):
+@pytest.mark.parametrize("guess", [0, 16])
+def test_llama_cpp_reads_as_this_process_does_also_if_it_guesses(memagent, novel, here, tmp_path, guess):
     gguf = write_gguf(EMBEDDED, tmp_path / "embedded.gguf")
-    with llama_server(gguf, window=1024, slots=2) as server:
+    with llama_server(gguf, window=1024, slots=2, guess=guess) as server:
         there = ask(memagent, novel, "--model", "embedded-gguf", "--base-url", server.url, "--profile", "compact")
     for key in ("answer", "memory", "turns", "provenance", "quotes"):
         assert there[key] == here[key], key

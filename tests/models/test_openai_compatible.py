@@ -36,8 +36,9 @@ Connect = Callable[..., OpenAIEngine]
 QUICK = Backoff(base=0.01, limit=0.02)
 
 
-def turn(user: str = "one two three", *, number: int = 0, max_tokens: int = 20, **sampling: Any) -> Turn:
-    return Turn(kind="update", id=f"chunk-{number}", user=user, max_tokens=max_tokens, sampling=Sampling(**sampling))
+def turn(user: str = "one two three", *, number: int = 0, max_tokens: int = 20, draft: str = "", **sampling: Any) -> Turn:
+    id, drawn = f"chunk-{number}", Sampling(**sampling)
+    return Turn(kind="update", id=id, user=user, max_tokens=max_tokens, sampling=drawn, draft=draft)
 
 
 @pytest.fixture
@@ -100,6 +101,23 @@ class TestRequest:
             assert only(connect(server).generate([turn(seed=1)])).text == "one two three"
         assert "seed" not in server.requests[1]
         assert "does not take seed" in caplog.text
+
+    def test_the_old_memory_is_sent_as_a_prediction_if_asked_for(self, connect: Connect) -> None:
+        with FaultServer() as server:
+            connect(server, predict=True).generate([turn(draft="the old memory"), turn()])
+            connect(server).generate([turn(draft="the old memory")])
+        sent = [request.get("prediction") for request in server.requests]
+        assert {"type": "content", "content": "the old memory"} in sent
+        assert sent.count(None) == 2
+
+    def test_a_prediction_that_is_refused_is_left_out(self, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+        body = '{"error": {"message": "Unrecognized request argument supplied: prediction"}}'
+        with FaultServer(faults=[Fault("status", status=400, body=body)]) as server:
+            engine = connect(server, predict=True)
+            assert only(engine.generate([turn(draft="old")])).text == "one two three"
+            engine.generate([turn(draft="old")])
+        assert ["prediction" in request for request in server.requests] == [True, False, False]
+        assert "does not take prediction: requests go without\n" in caplog.text
 
 
 class TestReply:

@@ -54,11 +54,11 @@ def free_port() -> int:
 class ServiceProcess:
     """`memagent serve` as a process of its own, which can be killed and started again."""
 
-    def __init__(self, home: Path, arguments: Sequence[str]) -> None:
+    def __init__(self, home: Path, arguments: Sequence[str], **environment: str) -> None:
         self.port = free_port()
+        self._log = home.with_suffix(".log")
         self._command = [sys.executable, "-m", "memagent", "serve", "--port", str(self.port), *arguments]
-        self._environment = {**os.environ, "MEMAGENT_HOME": str(home)}
-        self.log = home.with_name(f"{home.name}.log")
+        self._environment = {**os.environ, "MEMAGENT_HOME": str(home), **environment}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -66,9 +66,9 @@ class ServiceProcess:
         self.wait()
 
     def launch(self) -> None:
-        """Starts the process, which is not there for requests yet. Its log goes to the file `log`."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL, stderr=log)
+        """Starts the process, which is not there for requests yet."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
 
     def wait(self) -> None:
         """Until the service is there."""
@@ -90,6 +90,11 @@ class ServiceProcess:
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(timeout=30)
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        return self._log.read_text()
 
     @property
     def client(self) -> httpx.Client:

@@ -19,12 +19,10 @@ from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.server.app import _ready
-from memagent.server.conversation import asked
 from memagent.server.jobs import RefusedError
 from memagent.server.keys import LOCAL, Keys, add_key
 from memagent.server.queue import FairQueue
 from memagent.server.run import Place, built
-from memagent.server.schemas import Message
 from memagent.server.state import text_part
 from memagent.server.store import Store
 from memagent.server.values import Job, Limits
@@ -509,25 +507,6 @@ def test_a_client_that_goes_away_cancels_its_reading(tmp_path) -> None:
         threading.Timer(0.2, held.go.set).start()
         [one] = client.get("/v1/readings").json()["readings"]
         assert ended(client, one["id"])["status"] == "cancelled"
-
-
-# Which is the document
-
-
-@pytest.mark.parametrize(
-    ("messages", "document", "question"),
-    [
-        ([("user", "A long text.\n\nOf two parts.\n\nWhat is it?")], "A long text.\n\nOf two parts.", "What is it?"),
-        ([("user", "What is it?")], "What is it?", "What is it?"),
-        ([("system", "Read a long text."), ("user", "What is it?")], "Read a long text.", "What is it?"),
-        ([("user", "A long text."), ("assistant", "Read."), ("user", "What?")], "A long text.\n\nRead.", "What?"),
-        ([("system", "Be brief."), ("user", "A long text, long.\n\nWhat?")], "A long text, long.", "Be brief.\nWhat?"),
-        ([("user", "A long text."), ("user", "What is it?"), ("assistant", "Well")], "A long text.", "What is it?"),
-    ],
-)  # fmt: skip
-def test_the_long_part_is_the_document_and_the_last_question_the_question(messages, document, question) -> None:
-    found = asked([Message(role=role, content=content) for role, content in messages])
-    assert (found.text, found.question) == (document, question)
 
 
 # The queue

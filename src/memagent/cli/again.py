@@ -19,6 +19,7 @@ from memagent.cli.options import (
     Chosen,
     Concurrency,
     NoVerify,
+    Predict,
     Timeout,
     TrustUsage,
     Verbose,
@@ -44,6 +45,7 @@ class Reopening:
     concurrency: int
     timeout: float
     trust_usage: bool | None
+    predict: bool
     as_json: bool
     verified: bool
     verbose: bool
@@ -57,6 +59,7 @@ class Reopening:
             concurrency=chosen.concurrency,
             timeout=chosen.timeout,
             trust_usage=chosen.trust_usage,
+            predict=chosen.predict,
             **shown,
         )
 
@@ -80,6 +83,7 @@ class Reopening:
             timeout=self.timeout,
             window=settings.window,
             tokenizer=self.tokenizer or settings.tokenizer,
+            predict=self.predict,
         )
         # A moved tokenizer may be another file; the session checks that it gives the same plan.
         again = settings.reopened(opened)
@@ -92,6 +96,7 @@ def _reopening(
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
     trust_usage: TrustUsage = None,
+    predict: Predict = False,
     as_json: AsJson = False,
     no_verify: NoVerify = False,
     verbose: Verbose = False,
@@ -102,6 +107,7 @@ def _reopening(
         concurrency=concurrency,
         timeout=timeout,
         trust_usage=trust_usage,
+        predict=predict,
         as_json=as_json,
         verified=not no_verify,
         verbose=verbose,

@@ -189,6 +189,7 @@ def _run_on_ray(
             "window": chosen.window,
             "tokenizer": settings[0].tokenizer,
             "usage": usage_of(chosen.trust_usage),
+            "predict": chosen.predict,
         },
         settings=[one.to_json() for one in settings],
         verified=verified,

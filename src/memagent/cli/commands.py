@@ -11,6 +11,7 @@ from memagent.cli import (
     again,
     ask,
     batch,
+    doctor,
     eval,
     importing,
     mcp_serve,
@@ -44,6 +45,7 @@ app.command("validate")(tasks.validate)
 app.command("serve")(serve.serve)
 app.command("serve-key")(serve.serve_key)
 app.command("mcp")(mcp_serve.mcp)
+app.command("doctor")(doctor.doctor)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
 app.add_typer(train.app, name="train")

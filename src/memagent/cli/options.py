@@ -48,6 +48,10 @@ TrustUsage = Annotated[
         help="If a server counts too few prompt tokens, assume that it cut the prompt, or ignore its counts.",
     ),
 ]
+Predict = Annotated[
+    bool,
+    typer.Option("--predict", help="Send the old memory as a `prediction` of the new one, as OpenAI's API takes it."),
+]
 ReaderName = Annotated[str, typer.Option("--reader", "-r", help="How to read the document; see `memagent readers`.")]
 Passages = Annotated[
     int | None, typer.Option(min=1, help="Passages that 'retrieve' shows, or that 'search' reads for each query.")
@@ -145,6 +149,7 @@ class Chosen:
     window: int | None
     tokenizer: str | None
     trust_usage: bool | None
+    predict: bool
     options: ReadingOptions
 
     def opened(self, stack: ExitStack) -> OpenModel:
@@ -158,6 +163,7 @@ class Chosen:
             timeout=self.timeout,
             window=self.window,
             tokenizer=self.tokenizer,
+            predict=self.predict,
         )
 
     def settings(self, opened: OpenModel, **instead: Any) -> Settings:
@@ -204,6 +210,7 @@ def _chosen(
     window: Window = None,
     tokenizer: TokenizerPath = None,
     trust_usage: TrustUsage = None,
+    predict: Predict = False,
 ) -> Chosen:
     given = {"passages": passages, "rounds": rounds, "rereads": rereads, "exit": exit, "through_memory": through_memory}
     return Chosen(
@@ -214,6 +221,7 @@ def _chosen(
         window=window,
         tokenizer=tokenizer,
         trust_usage=trust_usage,
+        predict=predict,
         options=ReadingOptions(
             profile=profile,
             reader=reader,
@@ -261,5 +269,6 @@ reads = sharing("chosen", _chosen)
 
 def only_a_server(chosen: Chosen) -> bool:
     """Whether nothing was chosen but how to reach a server."""
-    reached = {name: getattr(chosen, name) for name in ("base_url", "concurrency", "timeout", "tokenizer", "trust_usage")}
+    names = ("base_url", "concurrency", "timeout", "tokenizer", "trust_usage", "predict")
+    reached = {name: getattr(chosen, name) for name in names}
     return chosen == replace(_chosen(), **reached)

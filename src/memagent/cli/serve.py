@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from memagent import tracing
 from memagent.cli.console import boundary, err, note
 from memagent.cli.options import Chosen, reads
 from memagent.errors import MissingExtraError
@@ -36,16 +37,21 @@ def serve(
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,
     deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which a reading is given up.")] = None,
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="How each request, and each reading that ends, is logged.")
+    ] = "text",
 ) -> None:
     """Serve readings over HTTP, to OpenAI clients and by routes of its own."""
     with boundary(), ExitStack() as stack:
         try:
+            from memagent.server.log import set_up
             from memagent.server.run import Place
             from memagent.server.run import serve as run
             from memagent.server.values import Limits
         except ImportError as error:
             raise MissingExtraError("memagent serve", "serve") from error
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        set_up(log_format)
+        tracing.start()
         place = Place(host=host, port=port, folder=folder or data_folder() / "service", keys=keys, root=root)
         place.check()
         opened = chosen.opened(stack)
@@ -60,7 +66,8 @@ def serve(
             keep_days=keep_days,
         )
         url = f"http://{host}:{port}"
-        note(f"{url}/ · for OpenAI clients {url}/v1 · model {chosen.model} · data in {place.folder}")
+        say = note if log_format == "text" else logging.getLogger("memagent.server").info
+        say(f"{url}/ · for OpenAI clients {url}/v1 · model {chosen.model} · data in {place.folder}")
         run(place, opened, chosen.model, chosen.base_url, chosen.options, limits)
 
 

@@ -15,6 +15,7 @@ import hashlib
 import re
 import unicodedata
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -161,7 +162,7 @@ def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool) -> Iterator[
         cut, tokens = _fit(block, start, cut, tokenizer, limit)
         yield cut, tokens
         start = cut
-        first = _token_at(ends, start, first)
+        first = bisect_right(ends, start, first)
 
 
 def _natural_cut(block: str, start: int, low: int, high: int) -> int:
@@ -200,13 +201,6 @@ def _continues(before: str, after: str) -> bool:
         or "\U0001f3fb" <= after <= "\U0001f3ff"  # skin tones
         or (before == "\r" and after == "\n")
     )
-
-
-def _token_at(ends: Sequence[int], position: int, first: int) -> int:
-    """Index of the first token that ends after `position`, searching from token `first`."""
-    while first < len(ends) and ends[first] <= position:
-        first += 1
-    return first
 
 
 def split(text: Text, span: Span) -> tuple[Span, Span] | None:

@@ -22,12 +22,14 @@ from memagent.grounding.verification import Check, checks, field_checks, quotes_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """An answer to hold against the document, and the lines of the memory that it was given from."""
+    """An answer to hold against the document, and the lines of the memory that it was given from. `reading` is the number
+    of its reading among those that run together."""
 
     plan: Plan
     question: str
     answer: str
     origins: Sequence[LineOrigin]
+    reading: int = 0
 
     @property
     def fields(self) -> list[Field] | None:
@@ -70,18 +72,18 @@ class _Planned:
 def verify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """A verdict on each answer. A check that fails makes no answer fail: the verdict says what went wrong."""
     planned = [_planned(one) for one in answers]
-    return _verdicts(answers, planned, ask(_turns(planned), engine), text)
+    return _verdicts(answers, planned, ask(_turns(answers, planned), engine), text)
 
 
 async def averify(answers: Sequence[Answered], engine: Engine, text: Located) -> list[Verified]:
     """As `verify`, without blocking the event loop."""
     planned = await asyncio.to_thread(lambda: [_planned(one) for one in answers])
-    results = await aask(_turns(planned), engine)
+    results = await aask(_turns(answers, planned), engine)
     return await asyncio.to_thread(_verdicts, answers, planned, results, text)
 
 
-def _turns(planned: Sequence[_Planned]) -> list[Turn]:
-    return [check.turn for part in planned for check in part.checks]
+def _turns(answers: Sequence[Answered], planned: Sequence[_Planned]) -> list[tuple[int, Turn]]:
+    return [(one.reading, check.turn) for one, part in zip(answers, planned, strict=True) for check in part.checks]
 
 
 def _planned(one: Answered) -> _Planned:

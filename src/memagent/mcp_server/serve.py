@@ -24,7 +24,10 @@ class Address:
     def check(self) -> None:
         """Raises ConfigError for an address that other machines can reach."""
         if self.host not in _LOOPBACK:
-            raise ConfigError(f"--host {self.host} can be reached from other machines: use one of {', '.join(_LOOPBACK)}")
+            raise ConfigError(
+                f"--host {self.host} can be reached from other machines: use one of {', '.join(_LOOPBACK)}."
+                " For others, memagent serve --keys FILE has these tools at /mcp"
+            )
 
     @property
     def url(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 
 from memagent.grounding.verdict import Quote, Status
 from memagent.journal import Journal, ReadingRecord, TurnEntry
-from memagent.result import Reading
 from memagent.stored import verdicts as stored_verdicts
 
 _TEXT = 20_000  # characters of an answer or a memory
@@ -59,7 +58,9 @@ class Summary(BaseModel):
     """One reading in a list."""
 
     reading: str
-    status: str = Field(description="answered, running, interrupted or failed; the last two can be resumed.")
+    status: str = Field(
+        description="answered, queued, running, interrupted, cancelled or failed; the last three can be resumed."
+    )
     question: str
     answer: str | None
     reason: str | None = Field(description="Why it failed.")
@@ -96,27 +97,27 @@ class Told(Summary):
     cut: list[str] = Field(default=[], description="Fields that were cut to the limits of this server.")
 
 
-def answer_of(result: Reading) -> Answer:
-    """The result of a reading for a client."""
+def answer_of(result: Mapping[str, Any], id: str) -> Answer:
+    """The result of a reading, as `Reading.to_json` gives it, for a client that knows the reading by this id."""
     cut = _Cut()
-    data = _sound(json.dumps(result.data, ensure_ascii=False))
+    data = _sound(json.dumps(result["data"], ensure_ascii=False))
     large = len(data) > _TEXT
     if large:
         cut.fields.append("data")
-    used = (result.usage, result.verification)
+    used = (result["usage"], result["verification"])
     return Answer(
-        answer=cut.text("answer", result.answer, _TEXT),
+        answer=cut.text("answer", result["answer"], _TEXT),
         data=None if large else json.loads(data),
-        status=result.status,
-        quotes=cut.quotes(result.quotes),
-        unsupported=cut.claims(result.unsupported),
-        reading=result.id or "",
-        share_read=round(min(1.0, result.share_read), 4),
-        turns=result.turns,
+        status=result["status"],
+        quotes=cut.quotes([Quote(**one) for one in result["quotes"]]),
+        unsupported=cut.claims(result["unsupported"]),
+        reading=id,
+        share_read=round(min(1.0, result["share_read"]), 4),
+        turns=result["turns"],
         tokens=Tokens(
-            document=int(result.document.get("tokens", 0)),
-            prompt=sum(one.prompt_tokens for one in used),
-            completion=sum(one.completion_tokens for one in used),
+            document=int(result["document"].get("tokens", 0)),
+            prompt=sum(one["prompt_tokens"] for one in used),
+            completion=sum(one["completion_tokens"] for one in used),
         ),
         cut=cut.fields,
     )
@@ -194,7 +195,7 @@ class _Cut:
     def text(self, name: str, text: str, most: int) -> str:
         if len(text) > most and name not in self.fields:
             self.fields.append(name)
-        return _short(text, most)
+        return short(text, most)
 
     def quotes(self, quotes: Sequence[Quote]) -> list[Passage]:
         if len(quotes) > _QUOTES:
@@ -217,7 +218,8 @@ class _Cut:
         return [self.text("unsupported", one, _QUOTE) for one in given[:_QUOTES]]
 
 
-def _short(text: str, most: int) -> str:
+def short(text: str, most: int = _BRIEF) -> str:
+    """A text cut to a number of characters, by default to that of texts in a list."""
     return _sound(text if len(text) <= most else text[: most - 1] + "…")
 
 

@@ -16,11 +16,13 @@ OLLAMA_DEFAULT_WINDOW = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
     """`kind` is "vllm", "llamacpp", "sglang", "ollama" or what the server calls itself; `models` are the names it lists;
-    `window` is the longest prompt + reply in tokens, None when it does not say."""
+    `window` is the longest prompt + reply in tokens, and `slots` how many requests it works on at once, None when it does
+    not say."""
 
     kind: str = ""
     models: tuple[str, ...] = ()
     window: int | None = None
+    slots: int | None = None
 
 
 def discover(channel: SideChannel, model: str) -> ServerFacts | None:
@@ -41,13 +43,14 @@ def discover(channel: SideChannel, model: str) -> ServerFacts | None:
         name = str(entry["id"])
         # Ollama takes a name without its tag for the latest one.
         named.update(dict.fromkeys([name, name.removesuffix(":latest"), *map(str, entry.get("aliases") or [])], entry))
+    slots = None
     if kind == "llamacpp":
-        window = _llama_window(channel)
+        window, slots = _llama_slots(channel)
     elif kind == "ollama":
         window = _ollama_window(channel, model)
     else:
         window = _listed_window(named.get(model, {}))
-    return ServerFacts(kind=kind, models=tuple(named), window=window)
+    return ServerFacts(kind=kind, models=tuple(named), window=window, slots=slots)
 
 
 def _listed_window(entry: Mapping[str, Any]) -> int | None:
@@ -55,11 +58,14 @@ def _listed_window(entry: Mapping[str, Any]) -> int | None:
     return next((entry[key] for key in keys if _positive(entry.get(key))), None)
 
 
-def _llama_window(channel: SideChannel) -> int | None:
+def _llama_slots(channel: SideChannel) -> tuple[int | None, int | None]:
+    """The window of a slot, and how many slots there are."""
     properties = channel.ask(f"{channel.endpoint.root}/props")
-    settings = properties.get("default_generation_settings") if isinstance(properties, Mapping) else None
-    value = settings.get("n_ctx") if isinstance(settings, Mapping) else None
-    return value if _positive(value) else None
+    known = properties if isinstance(properties, Mapping) else {}
+    settings = known.get("default_generation_settings")
+    window = settings.get("n_ctx") if isinstance(settings, Mapping) else None
+    slots = known.get("total_slots")
+    return window if _positive(window) else None, slots if _positive(slots) else None
 
 
 def _ollama_window(channel: SideChannel, model: str) -> int | None:
@@ -80,6 +86,24 @@ def _ollama_loaded(channel: SideChannel, model: str) -> int | None:
         if entry.get("name") in (model, f"{model}:latest") and _positive(entry.get("context_length")):
             return int(entry["context_length"])
     return None
+
+
+def speculation(channel: SideChannel) -> tuple[int, int] | None:
+    """Tokens that the server guessed for speculative decoding since it started, and how many of those were right: (0, 0)
+    where it guesses none, None where it shows no metrics. llama.cpp shows them with --metrics."""
+    text = channel.text(f"{channel.endpoint.root}/metrics")
+    if text is None:
+        return None
+    found = {"draft": 0.0, "accepted": 0.0}
+    for name, value in _SPECULATION.findall(text):
+        found[name] += float(value)
+    return int(found["draft"]), int(found["accepted"])
+
+
+# One line for each engine of vLLM.
+_SPECULATION = re.compile(
+    r"^\w+:spec_decode_num_(draft|accepted)_tokens(?:_total)?(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE
+)
 
 
 def _positive(value: object) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -98,9 +98,17 @@ class SideChannel:
 
     def ask(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """The JSON answer of a GET (or of a POST of `body`), or None."""
+        return self._request(url, body, lambda reply: reply.json())
+
+    def text(self, url: str) -> str | None:
+        """The text that a GET answers, or None."""
+        found = self._request(url, None, lambda reply: reply.text)
+        return None if found is None else str(found)
+
+    def _request(self, url: str, body: Mapping[str, Any] | None, parsed: Callable[[Any], Any]) -> Any:
         try:
             reply = self._open().request("GET" if body is None else "POST", url, json=body)
-            return reply.json() if reply.status_code == 200 else None
+            return parsed(reply) if reply.status_code == 200 else None
         except Exception:  # any HTTP, decoding or closed-client error: the one boundary of this class
             return None
 

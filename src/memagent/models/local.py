@@ -24,6 +24,7 @@ try:
     import transformers
 
     from memagent.models.chat import ChatFormat
+    from memagent.models.lookup import Lookup, takes_gaps
     from memagent.models.sampler import Row, sample
     from memagent.models.speculation import check_drafts, takes_drafts
 except ImportError as error:  # pragma: no cover - depends on what is installed
@@ -46,13 +47,14 @@ class LocalEngine:
                     the model is undecided between two tokens
     record_prompts  adds the prompt's token ids to completions; training needs them, long readings should not keep them
     speculate       first checks in one pass whether the reply repeats the memory; this is faster if most replies do, and
-                    does not change replies (docs/decisions/0016)
+                    does not change replies (docs/decisions/0016). Parts of the memory are looked up in any case, step by
+                    step, where the model allows that (docs/decisions/0024)
     family          extends the engine for a family of models; it may accept tokens of drafts that are not the likeliest
 
     Raises ModelError if the folder is not a usable model.
     """
 
-    _speculate = False
+    _speculate = _looks_up = False
     _family: Family | None = None
 
     def __init__(
@@ -75,6 +77,7 @@ class LocalEngine:
             family.prepare(model)
         self._family = family
         self._speculate = speculate and takes_drafts(model.config)
+        self._looks_up = takes_gaps(model.config)
         lossy = family.digest if family and family.drafts and self._speculate else ""
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
 
@@ -161,7 +164,7 @@ class LocalEngine:
         return [self._completion(row, seconds) for row in rows]
 
     def _draft(self, turn: Turn, row: Row) -> None:
-        if not self._speculate or not turn.draft:
+        if not turn.draft or not (self._speculate or self._looks_up):
             return
         drafts = self._family.drafts if self._family else None
         draft = drafts.reply(turn.draft) if drafts else turn.draft
@@ -169,6 +172,10 @@ class LocalEngine:
         end = self._hf_tokenizer.eos_token_id
         if stops := end in self._stop_ids:
             ids = [*ids, end]
+        if self._looks_up:
+            row.lookup = Lookup(ids)
+        if not self._speculate:
+            return
         row.draft = ids[: turn.max_tokens]
         if drafts and not turn.sampling.temperature:
             row.accept = drafts.acceptance(draft, spans, stops)

@@ -84,16 +84,18 @@ def open_model(
     tokenizer: str | None = None,
     device: str = "auto",
     usage: str = "check",
+    predict: bool = False,
 ) -> OpenModel:
     """Opens a model: "embedded", a folder with weights, or a name served at `base_url`.
 
     `timeout` is in seconds per request. `window` is in tokens, for servers that do not report it. `tokenizer` is a
     folder or tokenizer.json that counts tokens for servers. `usage` says how to treat a server that counts too few
-    prompt tokens: "check", "trust" (it cut the prompt) or "ignore". Raises ModelError or ConfigError that lists the
+    prompt tokens: "check", "trust" (it cut the prompt) or "ignore". `predict` sends the old memory as a prediction of the
+    new one, for providers that take predicted outputs. Raises ModelError or ConfigError that lists the
     alternatives.
     """
     if base_url is not None:
-        return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer, usage)
+        return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer, usage, predict)
     folder = model_folder(spec)
     if not folder.is_dir():
         raise ModelError(
@@ -170,6 +172,7 @@ def _open_served(
     window: int | None,
     tokenizer: str | None,
     usage: str,
+    predict: bool,
 ) -> OpenModel:
     from memagent.models.openai_compatible import OpenAIEngine
     from memagent.models.tokenizers import FileTokenizer
@@ -185,5 +188,6 @@ def _open_served(
         window=window,
         tokenizer=FileTokenizer.load(tokenizer) if tokenizer is not None else None,
         usage=usage,
+        predict=predict,
     )
     return OpenModel(engine=engine)

@@ -29,11 +29,12 @@ _KEYS = re.compile(r"\b(sk-|Bearer\s+|Basic\s+)[A-Za-z0-9_\-.=+/]{6,}")
 
 
 class TransientError(ModelError):
-    """A failure that may not happen again. `asked` is the wait that the server requested, in seconds."""
+    """A failure that may not happen again. `asked` is the wait that the server requested, in seconds, and `status` what it
+    answered, if it did."""
 
-    def __init__(self, message: str, asked: float | None = None) -> None:
+    def __init__(self, message: str, asked: float | None = None, status: int | None = None) -> None:
         super().__init__(message)
-        self.asked = asked
+        self.asked, self.status = asked, status
 
 
 class GarbledReplyError(TransientError):
@@ -54,7 +55,7 @@ def failure(status: int, body: str, asked: float | None = None) -> ModelError:
     if status == 413 or _TOO_LONG.search(body):
         return ContextTooLongError(f"the server reports that the request is too long: {message}")
     if is_transient(status) and "insufficient_quota" not in body:  # sent with 429, but waiting does not pay the bill
-        return TransientError(f"HTTP {status}: {message}", asked)
+        return TransientError(f"HTTP {status}: {message}", asked, status)
     return ModelRefusedError(f"the server refused the request (HTTP {status}): {message}")
 
 

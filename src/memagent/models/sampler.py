@@ -1,8 +1,8 @@
 """Batched generation with a key–value cache, for causal language models of transformers.
 
-Shapes: B rows, T prompt tokens (left-padded), V vocabulary. Written instead of calling `generate` because rollouts need,
-in one pass, exact token ids and log-probabilities, a budget per row, and a random stream per row that does not depend on
-what else is in the batch.
+Shapes: B rows, T prompt tokens (left-padded), W tokens of one step, V vocabulary. Written instead of calling `generate`
+because rollouts need, in one pass, exact token ids and log-probabilities, a budget per row, and a random stream per row
+that does not depend on what else is in the batch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from memagent.core.types import Finish, Sampling
 from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
+from memagent.models.lookup import MOST, Lookup
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class Row:
     """One prompt and what was generated for it.
 
     `draft` is a guess at the reply, `accept` the rule for which of its tokens stand (None: those that are the likeliest).
+    `lookup` guesses the next tokens, step by step; it is for models that take gaps (`memagent.models.lookup`).
     `logprobs` are natural logs under the model at the row's temperature (1 if it is greedy), before the nucleus is cut.
     """
 
@@ -31,6 +33,7 @@ class Row:
     sampling: Sampling
     draft: Sequence[int] = ()
     accept: Accept | None = None
+    lookup: Lookup | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish = "length"
@@ -63,6 +66,11 @@ class Row:
         if token in stop_ids:
             self.finish = "stop"
 
+    def guess(self) -> Sequence[int]:
+        """The next tokens, after the last that was taken, as far as there is a guess and room in the budget."""
+        room = min(MOST, self.max_tokens - len(self.ids) - 1)
+        return self.lookup.guess(self.ids, room) if self.lookup is not None and room > 0 else ()
+
 
 @torch.inference_mode()
 def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
@@ -83,29 +91,62 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
         cache.reorder_cache(each)
         logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
     padded = bool((mask_BT == 0).any())
+    guesses: list[Sequence[int]] = [()] * len(active)
+    logits_BWV = logits_BV[:, None]
     while True:
-        token_B, logprob_B = choose(logits_BV.float(), active)
-        for row, token, logprob in zip(active, token_B.tolist(), logprob_B.tolist(), strict=True):
-            row.take(token, logprob, stop_ids)
+        stand = _taken(logits_BWV, active, guesses, stop_ids)
+        width = logits_BWV.shape[1]
+        if width > 1:  # what was guessed wrong stays in the cache, and is masked from now on
+            right_B1 = torch.tensor(stand, device=mask_BT.device)[:, None]
+            mask_BT[:, -width:] = (torch.arange(width, device=mask_BT.device) <= right_B1).to(mask_BT.dtype)
         going = [index for index, row in enumerate(active) if not row.done]
         if not going:
             return
-        position_BT = position_BT[:, -1:] + 1
+        position_BT = position_BT[:, -1:] + 1 + torch.tensor(stand, device=position_BT.device)[:, None]
         if len(going) * 4 <= len(active) * 3:
             keep = torch.tensor(going, device=model.device)
             cache.reorder_cache(keep)  # selects rows, in every kind of layer
             active = [active[index] for index in going]
-            token_B, mask_BT, position_BT = token_B[keep], mask_BT[keep], position_BT[keep]
-        mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(active), 1)], dim=1)
+            mask_BT, position_BT = mask_BT[keep], position_BT[keep]
+        guesses = [() if row.done else row.guess() for row in active]
+        width = 1 + max(map(len, guesses))
+        padded |= width > 1
+        step = [[row.ids[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
+        ids_BW, mask_BW = right_pad(step, width, pad_id, model.device)
+        mask_BT = torch.cat([mask_BT, mask_BW], dim=1)
         output = model(
-            input_ids=token_B[:, None],
+            input_ids=ids_BW,
             attention_mask=mask_BT if padded else None,
-            position_ids=position_BT,
+            position_ids=position_BT + torch.arange(width, device=model.device),
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=width,
         )
-        logits_BV, cache = output.logits[:, -1], output.past_key_values
+        logits_BWV, cache = output.logits[:, -width:], output.past_key_values
+
+
+def _taken(
+    logits_BWV: torch.Tensor, rows: Sequence[Row], guesses: Sequence[Sequence[int]], stop_ids: frozenset[int]
+) -> list[int]:
+    """Gives each row what it would have generated one token at a time, up to the first token that its guess does not have.
+    Returns how many tokens of each guess were right."""
+    right = [0] * len(rows)
+    standing = list(range(len(rows)))
+    for place in range(logits_BWV.shape[1]):
+        chosen = [rows[index] for index in standing]
+        logits_NV = logits_BWV[:, place] if len(standing) == len(rows) else logits_BWV[standing, place]
+        token_N, logprob_N = choose(logits_NV.float(), chosen)
+        still = []
+        for index, token, logprob in zip(standing, token_N.tolist(), logprob_N.tolist(), strict=True):
+            row, guess = rows[index], guesses[index]
+            row.take(token, logprob, stop_ids)
+            if place < len(guess) and token == guess[place] and not row.done:
+                right[index] += 1
+                still.append(index)
+        standing = still
+        if not standing:
+            break
+    return right
 
 
 def _prefilled(
@@ -125,6 +166,13 @@ def left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tupl
     width = max(len(prompt) for prompt in prompts)
     ids = [[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def right_pad(steps: Sequence[Sequence[int]], width: int, pad_id: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens of a step → ids [B, W] padded on the right, mask [B, W] of 0 and 1."""
+    ids = [[*step, *[pad_id] * (width - len(step))] for step in steps]
+    mask = [[1] * len(step) + [0] * (width - len(step)) for step in steps]
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from memagent import __version__
 from memagent.errors import MemagentError
@@ -20,21 +23,31 @@ from memagent.server.problems import answer, code_of
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.web import routes as web
 
+if TYPE_CHECKING:
+    from memagent.server.mcp_route import McpRoute
+
 
 def create_app(service: Service) -> Guard:
     """The ASGI application of a service. It starts and stops reading with it."""
 
+    mcp = _mcp(service)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await service.jobs.start()
-        yield
-        await service.jobs.close()
+        async with AsyncExitStack() as stack:
+            if mcp is not None:
+                await stack.enter_async_context(mcp.run())
+            await service.jobs.start()
+            stack.push_async_callback(service.jobs.close)
+            yield
 
     app = FastAPI(title="memagent", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.include_router(readings.routes)
     app.include_router(chat.routes)
     app.include_router(web.routes)
+    if mcp is not None:
+        app.router.routes.append(Route(mcp.path, mcp))
     app.get("/health")(_health)
     app.get("/ready")(_ready)
     app.get("/metrics")(_metrics)
@@ -43,6 +56,15 @@ def create_app(service: Service) -> Guard:
     app.exception_handler(RequestValidationError)(_invalid)
     limit, local = service.limits.upload_bytes, service.keys is None
     return Guard(app, limit=limit, local=local, metrics=service.metrics)
+
+
+def _mcp(service: Service) -> McpRoute | None:
+    """The route for other programs' models; None without the extra "mcp"."""
+    if find_spec("mcp") is None:
+        return None
+    from memagent.server.mcp_route import McpRoute
+
+    return McpRoute(service)
 
 
 async def _health() -> dict[str, str]:

@@ -14,8 +14,8 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from memagent.conversation import asked
 from memagent.errors import ConfigError
-from memagent.server.conversation import asked
 from memagent.server.jobs import moved
 from memagent.server.schemas import ChatRequest, FilePart
 from memagent.server.state import Owner, Part, Service, TheService, text_part
@@ -46,7 +46,7 @@ async def complete(
     """
     if chat.model.partition(":")[0] != "memagent" or chat.model.partition(":")[2] not in ("", *service.readers):
         raise HTTPException(404, f"there is no model {chat.model!r}: see /v1/models")
-    what = asked(chat.messages)
+    what = asked([message.said() for message in chat.messages])
     documents = [text_part(what.text)] if what.text else [_document(file) for file in what.files]
     job = await service.begin(Job(owner=owner, question=what.question, options=chat.options()), documents)
     if chat.stream:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memagent import tracing
+from memagent.server import log
 from memagent.server.metrics import Metrics
 from memagent.server.origin import comes_from, name_of
 from memagent.server.problems import answer
 
+_LOG = logging.getLogger("memagent.server")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
@@ -51,10 +55,13 @@ class Guard:
             if (refused := self._refusal(headers)) is not None:
                 await refused(scope, receive, counted)
             else:
-                await self._app(scope, _bounded(receive, self._limit), counted)
+                with tracing.incoming(headers):
+                    await self._app(scope, _bounded(receive, self._limit), counted)
         finally:
-            route = scope.get("route")
-            self._metrics.requested(getattr(route, "path", "other"), code, time.monotonic() - began)
+            route, took = getattr(scope.get("route"), "path", "other"), time.monotonic() - began
+            self._metrics.requested(route, code, took)
+            key = scope.get("state", {}).get("owner")
+            log.told(_LOG, "request", method=scope["method"], route=route, code=code, key=key, seconds=round(took, 4))
 
     def _refusal(self, headers: dict[str, str]) -> Response | None:
         length = headers.get("content-length", "")

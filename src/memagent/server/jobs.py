@@ -6,11 +6,14 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memagent.core.types import Usage
 from memagent.errors import JournalError, MemagentError, ModelError
+from memagent.result import Ledger
+from memagent.server import log
 from memagent.server.metrics import Metrics
 from memagent.server.queue import FairQueue
 from memagent.server.reading import Desk
@@ -32,9 +35,11 @@ class RefusedError(MemagentError):
 
 @dataclass(slots=True)
 class _Live:
-    """A job that waits or is read: who waits for it to move, and how far it is."""
+    """A job that waits or is read: who waits for it to move, and how far it is. `context` is that of the request that asked
+    for it, and so of its trace."""
 
     job: Job
+    context: Context = field(default_factory=copy_context)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     progress: Progress | None = None
@@ -85,6 +90,17 @@ class Jobs:
         self._pump()
         return job
 
+    async def resume(self, job: Job) -> Job:
+        """Goes on with a job that was cancelled or has failed, from the turn it had reached. Raises what `submit` does."""
+        await asyncio.to_thread(self._check, job)
+        self._check_room(job.owner)
+        again = {"status": "queued", "ended": None, "error": None, "kind": None}
+        job = await asyncio.to_thread(lambda: self.desk.store.change(job.id, **again))
+        if job.id not in self._live:
+            self._enter(job)
+            self._pump()
+        return job
+
     def _check(self, job: Job) -> None:
         whole = self.desk.whole(job)
         self.desk.settings(job)
@@ -111,7 +127,7 @@ class Jobs:
         """Begins as many jobs as may be under way."""
         while not self._closing and (job := self._queue.take()) is not None:
             live = self._live[job.id]
-            live.task = asyncio.create_task(self._run(live))
+            live.task = asyncio.create_task(self._run(live), context=live.context)
 
     async def _run(self, live: _Live) -> None:
         status: JobStatus = "failed"
@@ -133,7 +149,7 @@ class Jobs:
         except MemagentError as error:
             values = {"error": str(error), "kind": "model" if isinstance(error, ModelError) else "document"}
         except Exception as error:
-            _LOG.exception("%s failed", live.job.id)  # no text of documents and no secrets go into the log
+            _LOG.exception("%s failed", live.job.id)
             name = type(error).__name__
             values = {"error": f"an error in memagent ({name}); the log has more", "kind": "internal"}
         finally:
@@ -148,7 +164,9 @@ class Jobs:
             live.job = await asyncio.to_thread(lambda: self.desk.store.end(live.job.id, status, **values))
             if status in ("failed", "cancelled") and live.job.reading is not None:
                 await asyncio.to_thread(self._release, live.job.reading, values["error"])
-            self.metrics.ended(status, time.monotonic() - live.began)
+            took = time.monotonic() - live.began
+            self.metrics.ended(status, took)
+            _log_end(live, took)
         finally:  # whoever waits is let go, also if the disk is full
             del self._live[live.job.id]
             live.moved.set()
@@ -256,6 +274,13 @@ async def moved(signal: asyncio.Event, timeout: float) -> None:
     """Waits for a signal, or until the time is over."""
     with suppress(TimeoutError):
         await asyncio.wait_for(signal.wait(), timeout)
+
+
+def _log_end(live: _Live, seconds: float) -> None:
+    job, done = live.job, live.progress.ledger if live.progress is not None else Ledger()
+    answer = job.result["status"] if job.result is not None else None
+    named = {"id": job.id, "key": job.owner, "status": job.status, "kind": job.kind, "answer": answer}
+    log.told(_LOG, "reading", **named, turns=done.turns, tokens=_tokens(done.usage), seconds=round(seconds, 3))
 
 
 def _tokens(usage: Usage) -> int:

@@ -63,7 +63,7 @@ def serve(
             host=place.host,
             port=place.port,
             http=PatientProtocol,
-            log_level="warning",
+            log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=5,

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from memagent.conversation import Said
+
 QUESTION = 100_000  # characters at most
 _Tokens = Field(default=None, ge=1, le=1_000_000)
 
@@ -69,6 +71,13 @@ class Part(BaseModel):
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Part] | None = None
+
+    def said(self) -> Said[FilePart]:
+        """Its text and its files."""
+        if not isinstance(self.content, list):
+            return Said(role=self.role, text=self.content or "")
+        text = "\n".join(part.text for part in self.content if part.text)
+        return Said(role=self.role, text=text, files=[part.file for part in self.content if part.file is not None])
 
 
 class JsonSchema(BaseModel):

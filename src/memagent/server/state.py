@@ -103,10 +103,13 @@ def service_of(request: Request) -> Service:
 
 
 def owner_of(request: Request) -> str:
-    """The name of the key that a request has. Raises HTTPException."""
+    """The name of the key that a request has, which its state has from then on. Raises HTTPException."""
     keys = service_of(request).keys
-    if keys is None:
-        return LOCAL
+    request.state.owner = owner = LOCAL if keys is None else _holder(request, keys)
+    return owner
+
+
+def _holder(request: Request, keys: Keys) -> str:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     given = key.strip() if scheme.lower() == "bearer" else key_in_cookie(request)
     name = keys.name_of(given) if given is not None else None

@@ -1,0 +1,52 @@
+"""Prompt lookup: guesses how a reply goes on from a text that it may repeat, as a new memory repeats the old one.
+
+The guesses are checked several at a time (`memagent.models.sampler`), which is speculative decoding (arXiv 2211.17192) and
+changes no reply, up to rounding.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+# Tokens that must stand in the text as they were generated last.
+_CONTEXT = 2
+# Tokens of one guess. More cost time where they are wrong, and gain little where they are right.
+MOST = 8
+
+
+class Lookup:
+    """Guesses from `text`, token ids. A place further on is preferred to an earlier one: what is kept is kept in order."""
+
+    def __init__(self, text: Sequence[int]) -> None:
+        self._text = tuple(text)
+        self._ends: dict[tuple[int, ...], list[int]] = {}
+        for end in range(_CONTEXT, len(self._text)):
+            self._ends.setdefault(self._text[end - _CONTEXT : end], []).append(end)
+        self._reached = 0
+
+    def guess(self, reply: Sequence[int], most: int) -> Sequence[int]:
+        """At most so many tokens that may follow `reply`; () if it ends with nothing that stands in the text."""
+        if len(reply) < _CONTEXT:
+            begun = tuple(reply) == self._text[: len(reply)]
+            return self._text[len(reply) : len(reply) + most] if begun else ()
+        ends = self._ends.get(tuple(reply[-_CONTEXT:]))
+        if not ends:
+            return ()
+        later = bisect_left(ends, self._reached)
+        self._reached = ends[later] if later < len(ends) else ends[0]
+        return self._text[self._reached : self._reached + most]
+
+
+def takes_gaps(config: Any) -> bool:
+    """Whether a model may be shown a sequence with masked tokens in it: plain attention in every layer, over all places.
+
+    A convolution or a recurrent state would see what is masked, a sliding window would count it.
+    """
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or [])
+    if kinds:
+        return kinds == {"full_attention"}
+    stateful = any(hasattr(text, name) for name in ("conv_kernel", "state_size", "conv_L_cache", "attn_layer_period"))
+    return not stateful and getattr(text, "sliding_window", None) is None and hasattr(text, "num_attention_heads")

@@ -1,0 +1,78 @@
+"""What the service logs, as text or as JSON: a line for each request and for each reading that ends.
+
+Lines have names, numbers and ids. The message of an error may quote a document, an answer, or the reply of a model: of an
+error only its kind is logged, and the places in the code that it came through.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+Form: TypeAlias = Literal["text", "json"]
+_FIELDS = "memagent_fields"
+
+
+def set_up(form: Form) -> None:
+    """Logs to standard error: what we have to say, and warnings of libraries. (Those that send requests log their URLs,
+    which may have a key in them, as information.)"""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines(form))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("memagent").setLevel(logging.INFO)
+
+
+def told(log: logging.Logger, event: str, **fields: Any) -> None:
+    """Logs that something happened. Fields that are None are left out."""
+    log.info(event, extra={_FIELDS: {name: value for name, value in fields.items() if value is not None}})
+
+
+class Lines(logging.Formatter):
+    """A record as one line."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+        fields = {**getattr(record, _FIELDS, {}), **_trouble(record)}
+        said = _message(record)
+        if self._form == "json":
+            head = {"time": seconds, "level": record.levelname.lower(), "logger": record.name, "message": said}
+            return json.dumps({**head, **fields})
+        more = "".join(f" {name}={value}" for name, value in fields.items())
+        return f"{seconds} {record.levelname} {record.name} {_one_line(said)}{more}"
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message of a record, with kinds in place of errors."""
+    said = str(_kind(record.msg))
+    if isinstance(record.args, tuple):
+        return said % tuple(map(_kind, record.args)) if record.args else said
+    return said % record.args
+
+
+def _kind(value: Any) -> Any:
+    if not isinstance(value, BaseException):
+        return value
+    status = getattr(value, "status", None)
+    return f"{type(value).__name__}{f', HTTP {status}' if status else ''}"
+
+
+def _trouble(record: logging.LogRecord) -> dict[str, Any]:
+    """What a record tells of an error."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return {}
+    places = traceback.extract_tb(error.__traceback__)
+    where = [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in places]
+    return {"error": type(error).__name__, "at": " > ".join(where)}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,124 @@
+"""What is looked up in the old memory changes no reply: not its tokens, their log-probabilities, nor its end."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memagent.core import Sampling, Turn
+from memagent.models.local import LocalEngine
+from memagent.models.lookup import MOST, Lookup, takes_gaps
+from memagent.models.sampler import Row, sample
+from tests.models.tiny import SHAPE, Counted, open_tiny_model, write_tokenizer
+
+CONFIGS: dict[str, Any] = {
+    "llama": transformers.LlamaConfig(**SHAPE),
+    "qwen3": transformers.Qwen3Config(**SHAPE, head_dim=16),
+    "learned positions": transformers.GPT2Config(
+        vocab_size=300, n_positions=512, n_embd=64, n_layer=2, n_head=4, initializer_range=0.15
+    ),
+}
+LENGTHS = (40, 25, 3, 90, 40)
+SAMPLINGS = (Sampling(), Sampling(temperature=1.3, seed=5), Sampling(temperature=0.9, top_p=0.6, seed=6))
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    torch.set_num_threads(1)
+    return open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS[request.param])
+
+
+def rows(sampling: Sampling, texts: Any = None) -> list[Row]:
+    draw = random.Random(0)
+    made = []
+    for number, length in enumerate(LENGTHS):
+        prompt = [draw.randrange(4, 300) for _ in range(length)]
+        lookup = Lookup(texts[number]) if texts is not None else None
+        made.append(Row(prompt=prompt, max_tokens=(24, 15)[number % 2], sampling=sampling, lookup=lookup))
+    return made
+
+
+def run(model: Any, made: list[Row]) -> list[Row]:
+    sample(model, made, stop_ids=frozenset({7}), pad_id=0)
+    return made
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_replies_are_the_same_with_any_text_to_look_up(model: Any, data: st.DataObject) -> None:
+    sampling = data.draw(st.sampled_from(SAMPLINGS))
+    plain = run(model, rows(sampling))
+    texts = []
+    for row in plain:
+        kept = data.draw(st.lists(st.sampled_from(range(len(row.ids))), max_size=3).map(sorted))
+        pieces = [row.ids[start:end] for start, end in zip([0, *kept], [*kept, len(row.ids)], strict=True)]
+        other = data.draw(st.lists(st.integers(0, 299), max_size=6))
+        texts.append([token for piece in pieces for token in (*piece, *other)])
+    looked = run(model, rows(sampling, texts))
+    for one, other in zip(plain, looked, strict=True):
+        assert (one.ids, one.finish) == (other.ids, other.finish)
+        assert other.logprobs == pytest.approx(one.logprobs, abs=1e-4)
+
+
+def test_a_reply_that_stands_in_the_text_takes_few_passes(model: Any) -> None:
+    plain = Counted(model)
+    replies = [row.ids for row in run(plain, rows(Sampling()))]
+    looked = Counted(model)
+    run(looked, rows(Sampling(), replies))
+    longest = max(map(len, replies))
+    assert len(plain.calls) == longest
+    assert len(looked.calls) <= 2 + -(-longest // (MOST + 1))
+
+
+def test_guesses_go_on_where_the_text_was_left() -> None:
+    lookup = Lookup([1, 2, 3, 4, 1, 2, 5, 6])
+    assert lookup.guess([], 3) == (1, 2, 3)
+    assert lookup.guess([1], 3) == (2, 3, 4)
+    assert lookup.guess([9, 1, 2], 2) == (3, 4)
+    assert lookup.guess([9, 1, 2, 3, 4], 9) == (1, 2, 5, 6)
+    assert lookup.guess([3, 4, 1, 2], 9) == (5, 6), "the later place, since the earlier one was passed"
+    assert lookup.guess([2, 3], 9) == (4, 1, 2, 5, 6), "what stands only before is found again"
+    assert lookup.guess([8, 8], 9) == ()
+    assert Lookup([]).guess([], 9) == ()
+    assert Lookup([4]).guess([5], 9) == ()
+
+
+def test_only_plain_attention_takes_gaps() -> None:
+    small = {**SHAPE, "max_position_embeddings": 64}
+    assert all(takes_gaps(config) for config in CONFIGS.values())
+    assert takes_gaps(transformers.MistralConfig(**small, sliding_window=None))
+    refused = [
+        transformers.MistralConfig(**small, sliding_window=16),
+        transformers.Gemma3TextConfig(**small, head_dim=16),
+        transformers.Lfm2Config(**small, layer_types=["conv", "full_attention"]),
+        transformers.MambaConfig(vocab_size=300, hidden_size=64, num_hidden_layers=2),
+        transformers.JambaConfig(**{**small, "num_hidden_layers": 2}),
+    ]
+    assert [takes_gaps(config) for config in refused] == [False] * len(refused)
+
+
+def test_a_folder_of_weights_looks_up_the_old_memory_by_itself(tmp_path: Any) -> None:
+    size = write_tokenizer(tmp_path)
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(**{**SHAPE, "vocab_size": size})
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    engine = LocalEngine(tmp_path, dtype="float32")
+
+    def passes(draft: str) -> tuple[int, str]:
+        counted = engine.model = Counted(whole)
+        turn = Turn(kind="update", id="chunk-1", user="The house is blue.", max_tokens=40, draft=draft)
+        [completion] = engine.generate([turn])
+        assert not isinstance(completion, Exception)
+        return len(counted.calls), completion.text
+
+    whole = engine.model
+    alone, reply = passes("")
+    looked, again = passes(reply)
+    assert again == reply
+    assert looked < alone, "fewer, although the text of a random reply is not cut into the tokens that it was made of"
