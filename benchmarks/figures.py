@@ -338,6 +338,33 @@ def grounding() -> Figure:
     return figure
 
 
+def service() -> Figure:
+    figure, (turns, memory, batch) = panels(3, 3.2)
+    rows = [row for row in table("service-turns") if float(row["delay"]) >= 1]
+    for shift, row, colour in zip((-0.2, 0.2), rows, (BLUE, GREY), strict=True):
+        values = [float(row[name]) for name in ("p50", "p99", "computed")]
+        bars = turns.bar([place + shift for place in range(3)], values, width=0.38, color=colour, label=row["way"])
+        turns.bar_label(bars, [f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in values], fontsize=8)
+    turns.set_xticks(range(3), ["p50", "p99", "computed"])
+    turns.set(title="A turn besides the model's time", ylabel="ms", yscale="log", ylim=(2, 600))
+    for run, colour in zip("123", (BLUE, ORANGE, GREEN), strict=True):
+        held = [row for row in table("service-memory") if row["run"] == run]
+        memory.plot([int(row["turns"]) for row in held], [float(row["megabytes"]) for row in held], color=colour)
+    memory.set(title="Memory of one process, three runs", xlabel="turns", ylabel="MB", ylim=(0, 250))
+    for way, colour, style in (("local", BLUE, "o-"), ("ray", ORANGE, "s-")):
+        runs = [row for row in table("batch") if row["way"] == way and row["kills"] == "0"]
+        places = [int(row["workers"]) for row in runs]
+        batch.plot(places, [float(row["jobs_per_second"]) for row in runs], style, color=colour, label=way, markersize=4)
+    floor = [(int(row["workers"]), 2000 / float(row["floor"])) for row in table("batch") if row["way"] == "local"]
+    batch.plot(*zip(*floor, strict=True), "--", color=GREY, label="calls alone")
+    batch.set(title="Batch of 2,000 jobs", xlabel="workers", ylabel="jobs/s")
+    batch.set_xticks([1, 2, 4])
+    batch.set_ylim(bottom=0)
+    for axes in (turns, batch):
+        axes.legend(loc="upper left", fontsize=8)
+    return figure
+
+
 def failed_experiments() -> Figure:
     figure, (axes,) = panels(1, 2.8)
     rows = table("failed")[::-1]
@@ -363,6 +390,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         memory_and_hops,
         speed_and_memory,
         scaling,
+        service,
         cluster,
         failed_experiments,
     )

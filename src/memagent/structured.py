@@ -41,6 +41,7 @@ _OPENING = re.compile(r"[{\[]")
 _FENCE = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
 _CREDENTIALS = re.compile(r"://[^/\s:@\[\]^$]+:[^/\s@]+@")
 _PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
+_DEEPEST = 100  # levels of a schema: what takes it apart afterwards is recursive
 
 
 def schema_text(given: SchemaSource) -> str:
@@ -183,6 +184,8 @@ def _check(schema: Any, what: str) -> None:
     if not isinstance(schema, dict):
         kind = "a list" if isinstance(schema, list) else repr(schema)
         raise ConfigError(f"{what} is {kind}: a schema is an object such as {{'type': 'object', …}}")
+    if _deeper_than(_DEEPEST, schema):
+        raise ConfigError(f"{what} is nested more deeply than {_DEEPEST} levels: put what repeats under $defs")
     if not (set(schema) & _KNOWN) - _SILENT:
         raise ConfigError(f"{what} accepts any answer: it has no keyword such as type, properties, items or enum")
     try:
@@ -198,6 +201,18 @@ def _check(schema: Any, what: str) -> None:
         raise
     except Exception as error:  # a $schema that is no text, a pattern that no engine compiles
         raise ConfigError(f"{what} cannot be used: {type(error).__name__}: {_short(str(error))}") from error
+
+
+def _deeper_than(levels: int, value: Any) -> bool:
+    """Whether a JSON value has more levels of objects and lists."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+        ]
+    return any(isinstance(inner, dict | list) for inner in level)
 
 
 def _check_references(schema: dict[str, Any], what: str) -> None:

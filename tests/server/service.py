@@ -18,6 +18,7 @@ import httpx2 as httpx
 import uvicorn
 
 from memagent.models.open import OpenModel
+from memagent.server.patience import PatientProtocol
 from memagent.server.run import Place, built
 from memagent.server.values import Limits
 
@@ -32,7 +33,7 @@ def served(
     with ExitStack() as stack:
         where = Place(host="127.0.0.1", port=0, folder=folder, **place)
         app, _ = built(stack, where, opened, "scripted", None, {**OPTIONS, **(options or {})}, limits or Limits())
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(app, port=0, http=PatientProtocol, log_level="error"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         while not server.started:
@@ -61,8 +62,16 @@ class ServiceProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Starts the process, which is not there for requests yet."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+
+    def wait(self) -> None:
+        """Until the service is there."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             try:

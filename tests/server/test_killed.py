@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+from benchmarks import service_kills
 from tests.faults import FaultServer
 from tests.server.service import ServiceProcess, ended
 from tests.test_follow_up import TEXT, served
@@ -38,6 +39,15 @@ def test_what_was_accepted_is_answered_however_often_the_service_is_killed(tmp_p
         assert len(set(turns)) == 1
         assert sum(one["result"]["turns_resumed"] for one in found) > 0
         assert service.stop() == 0
+
+
+def test_killed_while_readings_come_in_nothing_is_lost_done_twice_or_counted_twice(tmp_path) -> None:
+    outcome = service_kills.run(tmp_path, kills=3, seed=4)
+    assert outcome.different == []
+    assert outcome.uncounted == 0
+    assert outcome.accepted > 3
+    assert outcome.resumed > 0
+    assert 0 <= outcome.calls <= outcome.kills * service_kills.AT_ONCE
 
 
 def test_a_service_that_is_told_to_end_ends_and_goes_on_later(tmp_path) -> None:

@@ -407,6 +407,11 @@ HOSTILE = [
     ("DELETE", "/v1/files/file-x", None, None),
     ("PUT", "/v1/readings", b"x", None),
     ("GET", "/none", None, {"X-Odd": "a\tb"}),
+    ("GET", "/v1/models", None, {"Host": "["}),
+    ("GET", "/v1/models", None, {"Origin": "//["}),
+    ("POST", "/login", b"key=x", {"Origin": "http://["}),
+    ("POST", "/v1/readings", b'{"question": "q", "text": "x", "options": {"schema": {"properties": %s1%s}}}'
+     % (b'{"a":' * 500, b"}" * 500), None),
 ]  # fmt: skip
 
 

@@ -44,6 +44,7 @@ class Worker:
         self._at_once = at_once
         self._journal: Journal | None = None
         self._reader: JobReader | None = None
+        self._forgetting = asyncio.Lock()
 
     async def open(self) -> str:
         """Opens the model. Returns why that failed, or ""."""
@@ -78,14 +79,16 @@ class Worker:
     async def forget(self, readings: Sequence[str]) -> None:
         """Removes readings that are recorded."""
         assert self._journal is not None
-        for reading in readings:
-            await asyncio.to_thread(self._journal.delete, reading)
+        async with self._forgetting:
+            for reading in readings:
+                await asyncio.to_thread(self._journal.delete, reading)
 
     async def close(self, delete: bool) -> None:
-        """Closes the journal, and deletes it if nothing of the batch is left to do."""
+        """Closes the journal once all is forgotten that was to be, and deletes it if nothing of the batch is left to do."""
         if self._journal is None:
             return
-        self._journal.close()
+        async with self._forgetting:
+            self._journal.close()
         if delete:
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{self._journal.path}{suffix}").unlink(missing_ok=True)

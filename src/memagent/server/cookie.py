@@ -4,9 +4,11 @@ Browsers send a cookie along with every request, so a request that changes somet
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from fastapi import HTTPException, Request, Response
+
+from memagent.server.origin import comes_from
 
 _NAME = "memagent_key"
 _HARMLESS = ("GET", "HEAD")
@@ -24,8 +26,7 @@ def key_in_cookie(request: Request) -> str | None:
 
 def from_our_page(request: Request) -> None:
     """Raises HTTPException unless a page of this service sends the request."""
-    origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
-    if not host or urlsplit(origin).netloc != host:
+    if not comes_from(request.headers.get("origin", ""), request.headers.get("host", "")):
         raise HTTPException(403, "a browser must send this from a page of this service: its Origin is another")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memagent import tracing
 from memagent.server import log
 from memagent.server.metrics import Metrics
+from memagent.server.origin import comes_from, name_of
 from memagent.server.problems import answer
 
 _LOG = logging.getLogger("memagent.server")
@@ -69,12 +69,11 @@ class Guard:
             return answer(413, f"the body has {int(length):,} bytes, the limit is {self._limit:,}")
         if not self._local:
             return None
-        host = urlsplit(f"//{headers.get('host', '')}").hostname
-        if host not in LOOPBACK:
+        if name_of(headers.get("host", "")) not in LOOPBACK:
             only = "without keys, this service is for this machine only: use 127.0.0.1 or localhost as its name"
             return answer(403, only)
         origin = headers.get("origin")
-        if origin and urlsplit(origin).netloc != headers.get("host"):
+        if origin and not comes_from(origin, headers.get("host", "")):
             return answer(403, "requests that a page of another site sends are not taken")
         return None
 

@@ -21,6 +21,7 @@ from memagent.server.guard import LOOPBACK, Guard
 from memagent.server.jobs import Jobs
 from memagent.server.keys import Keys
 from memagent.server.metrics import Metrics
+from memagent.server.patience import PatientProtocol
 from memagent.server.reading import Desk
 from memagent.server.state import Service
 from memagent.server.store import Store
@@ -61,6 +62,7 @@ def serve(
             app,
             host=place.host,
             port=place.port,
+            http=PatientProtocol,
             log_config=None,
             access_log=False,
             server_header=False,
