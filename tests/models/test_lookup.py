@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
+from memagent.models import lookup as looking
 from memagent.models.local import LocalEngine
-from memagent.models.lookup import MOST, Lookup, takes_gaps
+from memagent.models.lookup import MOST, Lookup, guessed_at_once, takes_gaps
 from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, Counted, open_tiny_model, write_tokenizer
 
@@ -49,7 +50,13 @@ def run(model: Any, made: list[Row]) -> list[Row]:
     return made
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.fixture(autouse=True)
+def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a device that checks many tokens at once."""
+    monkeypatch.setattr(looking, "_STEP_CPU", 256)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_replies_are_the_same_with_any_text_to_look_up(model: Any, data: st.DataObject) -> None:
     sampling = data.draw(st.sampled_from(SAMPLINGS))
@@ -87,6 +94,12 @@ def test_guesses_go_on_where_the_text_was_left() -> None:
     assert lookup.guess([8, 8], 9) == ()
     assert Lookup([]).guess([], 9) == ()
     assert Lookup([4]).guess([5], 9) == ()
+
+
+def test_fewer_tokens_are_guessed_the_more_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [guessed_at_once(rows, "cpu") for rows in (1, 2, 4, 8, 9, 1000)] == [8, 7, 3, 1, 0, 0]
+    assert [guessed_at_once(rows, "cuda") for rows in (1, 32, 128, 1000)] == [8, 7, 1, 0]
 
 
 def test_only_plain_attention_takes_gaps() -> None:

@@ -14,6 +14,9 @@ from typing import Any
 _CONTEXT = 2
 # Tokens of one guess. More cost time where they are wrong, and gain little where they are right.
 MOST = 8
+# Tokens of one step, all rows together, up to which a device takes hardly longer than for one token of each row. More would
+# cost more than they gain (docs/results/speed-and-memory.md); that of a GPU is not measured.
+_STEP_CPU, _STEP_GPU = 16, 256
 
 
 class Lookup:
@@ -37,6 +40,11 @@ class Lookup:
         later = bisect_left(ends, self._reached)
         self._reached = ends[later] if later < len(ends) else ends[0]
         return self._text[self._reached : self._reached + most]
+
+
+def guessed_at_once(rows: int, device: str) -> int:
+    """How many tokens are worth guessing for each of so many rows on a kind of device, "cpu" or another."""
+    return max(0, min(MOST, (_STEP_CPU if device == "cpu" else _STEP_GPU) // rows - 1))
 
 
 def takes_gaps(config: Any) -> bool:

@@ -16,7 +16,7 @@ import torch
 from memagent.core.types import Finish, Sampling
 from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
-from memagent.models.lookup import MOST, Lookup
+from memagent.models.lookup import Lookup, guessed_at_once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,9 +66,9 @@ class Row:
         if token in stop_ids:
             self.finish = "stop"
 
-    def guess(self) -> Sequence[int]:
+    def guess(self, most: int) -> Sequence[int]:
         """The next tokens, after the last that was taken, as far as there is a guess and room in the budget."""
-        room = min(MOST, self.max_tokens - len(self.ids) - 1)
+        room = min(most, self.max_tokens - len(self.ids) - 1)
         return self.lookup.guess(self.ids, room) if self.lookup is not None and room > 0 else ()
 
 
@@ -108,7 +108,8 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
             cache.reorder_cache(keep)  # selects rows, in every kind of layer
             active = [active[index] for index in going]
             mask_BT, position_BT = mask_BT[keep], position_BT[keep]
-        guesses = [() if row.done else row.guess() for row in active]
+        most = guessed_at_once(len(active), model.device.type)
+        guesses = [() if row.done else row.guess(most) for row in active]
         width = 1 + max(map(len, guesses))
         padded |= width > 1
         step = [[row.ids[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
