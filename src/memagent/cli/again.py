@@ -30,6 +30,7 @@ from memagent.cli.options import (
 )
 from memagent.cli.running import load_document, report, run, start
 from memagent.journal import Journal, ReadingRecord
+from memagent.models.concurrency import AtOnce
 from memagent.session import Session, left_by
 from memagent.settings import Settings, from_memory, reader_options
 
@@ -42,7 +43,7 @@ class Reopening:
 
     base_url: str | None
     tokenizer: str | None
-    concurrency: int
+    concurrency: AtOnce
     timeout: float
     trust_usage: bool | None
     predict: bool

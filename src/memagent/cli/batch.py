@@ -20,6 +20,7 @@ from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, err, print_json, warn, write
 from memagent.cli.options import AsJson, Chosen, NoVerify, reads, usage_of
 from memagent.errors import ConfigError
+from memagent.models.concurrency import most_of
 from memagent.models.open import OpenModel
 from memagent.settings import Settings
 
@@ -85,7 +86,7 @@ def batch(
             print_estimate(file, opened, settings, verified=not no_verify, as_json=as_json)
             return
         assert output is not None
-        began, many = time.monotonic(), at_once or (_USUAL if opened.engine.lockstep else chosen.concurrency)
+        began, many = time.monotonic(), at_once or (_USUAL if opened.engine.lockstep else most_of(chosen.concurrency))
         with _opened(file, output, settings, retry_failed, not no_verify) as folder:
             hints.append(f"to go on with the batch in {output}, repeat the same command")
             with _shown(folder) as watcher:

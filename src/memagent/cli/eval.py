@@ -18,6 +18,7 @@ from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, err, print_json, write
 from memagent.cli.options import AsJson, Chosen, reads
 from memagent.errors import ConfigError
+from memagent.models.concurrency import most_of
 
 if TYPE_CHECKING:
     from memagent.evaluation.runner import Evaluation
@@ -60,7 +61,7 @@ def evaluate(
             settings=chosen.settings(opened),
             attempts=samples_per_question,
             batch=batch,
-            concurrency=chosen.concurrency,
+            concurrency=most_of(chosen.concurrency),
         )
         _run(evaluation, output, retry_failed, hints)
         useless = _report(output, as_json)

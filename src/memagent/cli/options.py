@@ -17,6 +17,7 @@ import typer
 from memagent.cli import interrupts
 from memagent.cli.console import warn
 from memagent.errors import ConfigError
+from memagent.models.concurrency import AtOnce
 from memagent.models.open import OpenModel, open_model
 from memagent.settings import AUTO, ReadingOptions, Settings, make_settings
 
@@ -33,7 +34,22 @@ BaseUrl = Annotated[
     str | None,
     typer.Option(help=f"Base URL of an OpenAI-compatible server. The default for served models is {_BASE_URL_VARIABLE}."),
 ]
-Concurrency = Annotated[int, typer.Option(min=1, help="Concurrent requests to a server.")]
+
+
+def _concurrency(value: str | int) -> AtOnce:
+    if value != "auto" and not (str(value).isdecimal() and int(value)):
+        raise typer.BadParameter(f"{value!r} is neither a number of at least 1 nor 'auto'")
+    return "auto" if value == "auto" else int(value)
+
+
+Concurrency = Annotated[
+    Any,
+    typer.Option(
+        parser=_concurrency,
+        metavar="N|auto",
+        help="Concurrent requests to a server; auto: as many as still make it faster.",
+    ),
+]
 Timeout = Annotated[
     float, typer.Option(min=0.1, callback=_finite, help="Seconds to wait for a server's reply before a retry.")
 ]
@@ -144,7 +160,7 @@ class Chosen:
 
     model: str
     base_url: str | None
-    concurrency: int
+    concurrency: AtOnce
     timeout: float
     window: int | None
     tokenizer: str | None

@@ -29,6 +29,7 @@ from memagent.cli.progress import shown
 from memagent.cli.show import print_verdict
 from memagent.errors import MemagentError
 from memagent.journal import Journal
+from memagent.models.concurrency import AtOnce
 from memagent.settings import Settings
 from memagent.watching import Standing, Update
 
@@ -96,7 +97,7 @@ def run(
 
 
 def _run(
-    name: str, journal: Journal, rebuild: bool, verify: bool, base_url: str | None, concurrency: int, timeout: float
+    name: str, journal: Journal, rebuild: bool, verify: bool, base_url: str | None, concurrency: AtOnce, timeout: float
 ) -> Update:
     """One run of a watch, with its model."""
     with ExitStack() as stack:

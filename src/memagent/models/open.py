@@ -13,6 +13,7 @@ from memagent.core.outcomes import MemoryCheck
 from memagent.core.types import Engine, Tokenizer
 from memagent.embedded import FOLDER as EMBEDDED
 from memagent.errors import ConfigError, ModelError
+from memagent.models.concurrency import AtOnce
 from memagent.models.families import open_family
 from memagent.tables import problem
 
@@ -78,7 +79,7 @@ def open_model(
     *,
     base_url: str | None = None,
     api_key: str | None = None,
-    concurrency: int = 8,
+    concurrency: AtOnce = 8,
     timeout: float = 600.0,
     window: int | None = None,
     tokenizer: str | None = None,
@@ -167,7 +168,7 @@ def _open_served(
     spec: str,
     base_url: str,
     api_key: str | None,
-    concurrency: int,
+    concurrency: AtOnce,
     timeout: float,
     window: int | None,
     tokenizer: str | None,

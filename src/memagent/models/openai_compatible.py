@@ -28,6 +28,7 @@ from memagent.errors import (
     ModelUnavailableError,
 )
 from memagent.models.background import CLOSED, BackgroundLoop
+from memagent.models.concurrency import AtOnce, Gate, most_of
 from memagent.models.discovery import ServerFacts, discover, speculation
 from memagent.models.endpoint import Endpoint, SideChannel, connection_limits
 from memagent.models.replies import GarbledReplyError, TransientError, completion, failure
@@ -49,7 +50,7 @@ _CUT_TOLERANCE = 8
 class OpenAIEngine:
     """An engine over HTTP.
 
-    concurrency  concurrent requests, over all callers
+    concurrency  concurrent requests, over all callers; "auto": as many as still give more tokens a second
     timeout      seconds for one attempt, from sending to the last byte; a slow reply is aborted and retried
     retries      further attempts after 408, 409, 425, 429, 5xx, timeouts, dropped connections and malformed replies, with
                  exponential backoff or Retry-After (at most 60 s); at most 2 if the server has never replied
@@ -72,7 +73,7 @@ class OpenAIEngine:
         base_url: str | None = None,
         *,
         api_key: str | None = None,
-        concurrency: int = 8,
+        concurrency: AtOnce = 8,
         timeout: float = 600.0,
         retries: int = 6,
         window: int | None = None,
@@ -83,14 +84,11 @@ class OpenAIEngine:
         usage: str = "check",
         predict: bool = False,
     ) -> None:
-        if concurrency < 1 or timeout <= 0 or retries < 0:
-            raise ConfigError(
-                f"concurrency must be at least 1 ({concurrency}), timeout more than 0 s ({timeout}) and "
-                f"retries at least 0 ({retries})"
-            )
+        if timeout <= 0 or retries < 0:
+            raise ConfigError(f"timeout must be more than 0 s ({timeout}) and retries at least 0 ({retries})")
         self.model = model
         self._endpoint = Endpoint.parse(base_url, api_key)
-        self._concurrency = concurrency
+        self._connections = most_of(concurrency)
         self._timeout = timeout
         self._retries = retries
         self._window = window
@@ -101,7 +99,7 @@ class OpenAIEngine:
         self._usage = check_usage(usage)
         self._predict = predict
         self._loop = BackgroundLoop("memagent-openai")
-        self._slots = asyncio.Semaphore(concurrency)
+        self._gate = Gate(concurrency)
         self._client: openai.AsyncOpenAI | None = None
         self._channel = SideChannel(self._endpoint)
         self._facts: ServerFacts | None = None
@@ -133,8 +131,8 @@ class OpenAIEngine:
 
     @property
     def concurrency(self) -> int:
-        """Concurrent requests, over all callers."""
-        return self._concurrency
+        """Concurrent requests, over all callers, at this moment."""
+        return self._gate.limit
 
     @property
     def lockstep(self) -> bool:
@@ -216,12 +214,13 @@ class OpenAIEngine:
         ]
 
     async def _complete(self, turn: Turn) -> Completion:
-        async with self._slots:
+        async with self._gate.through() as replied:
             try:
                 reply = await self._persist(turn)
             except ModelRefusedError as error:
                 refusal = ModelRefusedError(await self._explain(str(error)))
             else:
+                replied(reply.prompt_tokens + reply.completion_tokens or 1)
                 await self._check_whole(turn, reply)
                 return reply
         raise refusal
@@ -366,7 +365,7 @@ class OpenAIEngine:
                 default_query=self._endpoint.query,
                 timeout=openai.Timeout(self._timeout, connect=min(self._timeout, 10.0)),
                 max_retries=0,
-                http_client=openai.DefaultAsyncHttpxClient(limits=connection_limits(self._concurrency)),
+                http_client=openai.DefaultAsyncHttpxClient(limits=connection_limits(self._connections)),
             )
         return self._client
 

@@ -1,0 +1,88 @@
+"""How many requests a server is sent at a time: a given number, or as many as still make it faster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Literal, TypeAlias
+
+from memagent.errors import ConfigError
+
+AtOnce: TypeAlias = int | Literal["auto"]
+
+MOST = 64  # requests at a time that "auto" may come to
+_FIRST = 4  # that it begins with
+_WORTH = 1.1  # how many times the tokens a second twice as many requests must give, or there are fewer again
+
+
+def most_of(concurrency: AtOnce) -> int:
+    """The most requests at a time that a setting comes to. Raises ConfigError for one that is none."""
+    if concurrency == "auto":
+        return MOST
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigError(f"concurrency is {concurrency!r}: it must be a number of at least 1, or 'auto'")
+    return concurrency
+
+
+class Gate:
+    """Lets requests through. With "auto" it begins with a few at a time, and doubles them as long as that gives more tokens
+    a second; then it stays. Only replies that came while requests waited, or all there was room for were under way, count:
+    a reading with one turn at a time says nothing about the server.
+
+    All methods belong to one event loop, `limit` may be read anywhere. `clock` gives seconds.
+    """
+
+    def __init__(self, concurrency: AtOnce, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most_of(concurrency)
+        self._climbing = concurrency == "auto"
+        self.limit = _FIRST if self._climbing else self._most
+        self._room = asyncio.Semaphore(self.limit)
+        self._owed = 0  # places that are taken away once they are free
+        self._clock = clock
+        self._before = 0.0  # tokens a second of the number before
+        self._restart()
+
+    @asynccontextmanager
+    async def through(self) -> AsyncIterator[Callable[[int], None]]:
+        """Waits for a place and holds it. What is yielded is to be told the tokens of the reply."""
+        await self._room.acquire()
+        try:
+            yield self._replied
+        finally:
+            if self._owed:
+                self._owed -= 1
+            else:
+                self._room.release()
+
+    def _replied(self, tokens: int) -> None:
+        if not self._climbing:
+            return
+        if not self._room.locked():
+            self._restart()
+            return
+        self._replies += 1
+        if self._replies == self.limit:  # those before were begun with another number
+            self._began, self._tokens = self._clock(), 0
+        elif self._replies > self.limit:
+            self._tokens += tokens
+        if self._replies == 3 * self.limit:
+            self._judge(self._tokens / max(1e-9, self._clock() - self._began))
+
+    def _judge(self, rate: float) -> None:
+        """Goes on to twice as many, or back and stays."""
+        if rate < _WORTH * self._before:
+            self._climbing = False
+            self._owed += self.limit - self.limit // 2
+            self.limit //= 2
+            return
+        more = min(2 * self.limit, self._most) - self.limit
+        self._climbing, self._before = more > 0, rate
+        self.limit += more
+        for _ in range(more):
+            self._room.release()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._replies, self._tokens, self._began = 0, 0, self._clock()
