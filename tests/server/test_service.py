@@ -81,6 +81,28 @@ def test_a_text_is_read_and_asked_again(tmp_path) -> None:
         assert client.get(f"/v1/readings/{third['id']}").status_code == 404
 
 
+def test_readings_with_a_model_in_process_are_generated_together(tmp_path) -> None:
+    sizes: list[int] = []
+
+    class Sized(ScriptedModel):
+        def generate(self, turns):
+            sizes.append(len(turns))
+            return super().generate(turns)
+
+    held = Held()
+    with served(OpenModel(engine=Sized(held)), tmp_path, limits=Limits(readings=4)) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        ids = [client.post("/v1/readings", json=asked).json()["id"] for _ in range(4)]
+        assert held.reached.wait(30)
+        while [client.get(f"/v1/readings/{id}").json()["status"] for id in ids] != ["running"] * 4:
+            time.sleep(0.01)
+        held.go.set()
+        results = [ended(client, id)["result"] for id in ids]
+    assert {result["answer"] for result in results} == {"4821973"}
+    assert len({result["turns"] for result in results}) == 1
+    assert max(sizes) >= 3, "the three that came while the first turn was generated are generated together"
+
+
 def test_files_are_uploaded_read_and_deleted(tmp_path) -> None:
     with served(model(), tmp_path) as client:
         kept = client.post("/v1/files", files={"file": ("../../log <b>.md", TEXT.encode())}).json()

@@ -20,11 +20,10 @@ _PATIENCE = 0.05
 class Lockstep:
     """An engine whose `agenerate` generates up to `most` turns together. For one event loop.
 
-    A reading has one turn under way at a time: others fill the batch.
+    A reading has its share of them under way: one, if others fill the batch.
     """
 
     lockstep = False
-    concurrency = 1
 
     def __init__(self, engine: Engine, most: int) -> None:
         self._engine = engine
@@ -49,6 +48,10 @@ class Lockstep:
     @property
     def tokenizer(self) -> Tokenizer:
         return self._engine.tokenizer
+
+    @property
+    def concurrency(self) -> int:
+        return max(1, self._most // max(1, self._readings))
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
         return self._engine.generate(turns)

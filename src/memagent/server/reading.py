@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from memagent.batch.lockstep import Lockstep
 from memagent.core.readers.kept import KeptReader
 from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal
@@ -25,7 +27,8 @@ Moved: TypeAlias = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What jobs are read with. `options` are those of every reading, which a job may override."""
+    """What jobs are read with. `options` are those of every reading, which a job may override. An engine in process is
+    shared by them: turns that wait at the same time are generated together."""
 
     store: Store
     journal: Journal
@@ -58,11 +61,13 @@ class Desk:
         If this is cancelled, the reading stays as it is in the journal, to be gone on with.
         """
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened, job))
+        engine = self.opened.engine
         try:
             session = await asyncio.shield(opening)
             progress = await asyncio.to_thread(self._begun, session, job)
             moved(progress)
-            [result] = await session.arun([progress], partial(_each, moved))
+            with engine.reading() if isinstance(engine, Lockstep) else nullcontext():
+                [result] = await session.arun([progress], partial(_each, moved))
         finally:
             await asyncio.wait([opening])
             if opening.exception() is None:

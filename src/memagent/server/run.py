@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from memagent.batch.lockstep import Lockstep
 from memagent.core import READERS
 from memagent.errors import ConfigError, MemagentError
 from memagent.journal import Journal
@@ -110,6 +111,8 @@ def built(
     store = Store(place.folder)
     stack.callback(store.close)
     shelf, metrics = Shelf(store, place.root), Metrics()
+    if opened.engine.lockstep:
+        opened = replace(opened, engine=Lockstep(opened.engine, opened.engine.concurrency))
     desk = Desk(
         store=store, journal=journal, shelf=shelf, opened=opened, model=model, base_url=base_url, options=options
     )  # fmt: skip
