@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from statistics import median
@@ -95,6 +96,7 @@ class Stand:
         self.client, self.document, self.journal = released(code, port, memory), document, journal
         self.opened = open_model("stand", base_url=f"http://127.0.0.1:{port}/v1", tokenizer=str(EMBEDDED), window=WINDOW)
         stack.callback(self.opened.engine.close)
+        whole = replace(import_released(code), answer_format="text")  # as the released client hands it on
         self.settings = {
             name: make_settings(
                 self.opened,
@@ -106,9 +108,9 @@ class Stand:
                 memory_tokens=memory if name == "ours" else max(memory, _SECTION * max(given.questions)),
                 answer_tokens=memory,
             )
-            for name, profile in (("ours", import_released(code)), ("together", "default"))
+            for name, profile in (("ours", whole), ("together", "default"))
         }
-        self.chunks = cut_as_released(document, self.tokenizer)
+        self.turns = len(cut_as_released(document, self.tokenizer)) + 1
 
     def by_released(self, questions: Sequence[str]) -> list[str]:
         text = self.document.read(0, len(self.document))
@@ -125,7 +127,7 @@ class Stand:
     def by_us(self, questions: Sequence[str], journal: Journal | None = None, *, together: bool = False) -> list[str]:
         settings = self.settings["together" if together else "ours"]
         session = CutAs(self.document, self.opened, settings, journal, verified=False)
-        session.chunks = self.chunks
+        session.chunks = cut_as_released(self.document, self.tokenizer)
         asked = session.together(questions) if together else questions
         return [reading.answer for reading in session.run(session.start(asked))]
 
@@ -159,10 +161,10 @@ def rows_of(stand: Stand, given: argparse.Namespace, guess: int, base: dict[int,
         base.setdefault(count, found["released"])
         for client, (seconds, answers) in found.items():
             row = {"client": client, "guess": guess, "questions": count, "tokens": given.tokens, "repeats": given.repeat}
-            row["turns"] = (len(stand.chunks) + 1) * (1 if client == "together" else count)
+            row["turns"] = stand.turns * (1 if client == "together" else count)
             row["seconds"] = round(seconds, 3)
             row["against_released"] = round(base[count][0] / seconds, 3)
-            row["same"] = answers == base[count][1]
+            row["same"] = list(map(str.strip, answers)) == list(map(str.strip, base[count][1]))
             rows.append(row)
             print(row, file=sys.stderr)
     return rows
