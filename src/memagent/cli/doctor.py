@@ -12,7 +12,6 @@ import typer
 from memagent.cli.console import boundary, err, plain, print_json, write
 from memagent.cli.options import AsJson, Chosen, reads
 from memagent.doctor.advice import advise
-from memagent.doctor.probe import Probe
 from memagent.doctor.values import Diagnosis
 
 _TOO_LONG = {
@@ -32,6 +31,8 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Measure a served model with a few real turns, and say what would make reading with it faster or safer."""
+    from memagent.doctor.probe import Probe  # with the client of OpenAI, which takes a moment to import
+
     with boundary(), ExitStack() as stack, err.status("", spinner="line") as status:
         opened = replace(chosen, concurrency=most).opened(stack)
         settings = chosen.settings(opened)
