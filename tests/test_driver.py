@@ -12,6 +12,7 @@ from memagent.core.readers.chunkwise import ChunkState
 from memagent.driver import aread, arun, ask, read, read_batch, run
 from memagent.errors import ContextTooLongError, ModelUnavailableError
 from memagent.models.scripted import ScriptedModel
+from memagent.profiles import load_profile
 from tests.core.test_reading import PROFILE
 from tests.helpers import StringText, WordTokenizer
 
@@ -218,3 +219,43 @@ def test_a_slow_observer_does_not_block_the_event_loop():
         return max(gaps)
 
     assert asyncio.run(measure()) < 0.25
+
+
+def test_fewer_turns_at_once_than_are_under_way_are_no_failure():
+    class Shrinking(ScriptedModel):
+        """An engine that works on four turns, and then on one at a time."""
+
+        async def agenerate(self, turn):
+            await asyncio.sleep(0.001 * len(self.turns))
+            self.concurrency = 1
+            return await super().agenerate(turn)
+
+    engine = Shrinking(lambda turn: "a note")
+    engine.lockstep, engine.concurrency = False, 4
+    text = StringText("f g " * 100)
+    plan = plan_reading(
+        text, "why?", reader=make_reader("parallel"), tokenizer=WordTokenizer(), profile=load_profile("default"),
+        budgets=Budgets(question=5, chunk=16, memory=7, answer=5),
+    )  # fmt: skip
+    transcript = asyncio.run(aread(plan, engine))
+    assert transcript.answer == "a note"
+
+
+def test_verification_leaves_it_to_the_engine_how_many_turns_are_under_way():
+    turns = [(0, Turn(kind="answer", id=f"t{number}", user=f"{number}", max_tokens=9)) for number in range(40)]
+    peak = 0
+
+    class Wide(ScriptedModel):
+        async def agenerate(self, turn):
+            nonlocal peak
+            under_way.add(turn.id)
+            peak = max(peak, len(under_way))
+            await asyncio.sleep(0.001)
+            under_way.discard(turn.id)
+            return await super().agenerate(turn)
+
+    under_way: set[str] = set()
+    engine = Wide(lambda turn: turn.user)
+    engine.lockstep, engine.concurrency = False, 4
+    assert [made.text for made in ask(turns, engine)] == [str(number) for number in range(40)]
+    assert peak == 40

@@ -190,7 +190,7 @@ async def aread(
     flying: dict[asyncio.Task[Completion | ModelError], Turn] = {}
     try:
         while not cursor.state.finished:
-            room = max(1, engine.concurrency) - len(flying)
+            room = max(0, max(1, engine.concurrency) - len(flying))  # which may have become fewer meanwhile
             for turn in list(islice(cursor.turns({turn.id for turn in flying.values()}), room)):
                 flying[asyncio.create_task(_attempt(engine, turn, index))] = turn
             if not flying:
@@ -256,17 +256,11 @@ def ask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | 
 
 
 async def aask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | ModelError]:
-    """As `ask`, without blocking the event loop, with up to the engine's concurrency of turns in flight."""
+    """As `ask`, without blocking the event loop. The engine has all turns at once, and limits how many it works on."""
     if engine.lockstep:
         return await asyncio.to_thread(ask, turns, engine)
-    room = asyncio.Semaphore(max(1, engine.concurrency))
-
-    async def attempt(index: int, turn: Turn) -> Completion | ModelError:
-        async with room:
-            return await _attempt(engine, turn, index)
-
     async with together() as group:
-        tasks = [group.create_task(attempt(index, turn)) for index, turn in turns]
+        tasks = [group.create_task(_attempt(engine, turn, index)) for index, turn in turns]
     return [task.result() for task in tasks]
 
 

@@ -84,6 +84,7 @@ def test_the_greater_gain_comes_first_and_safety_before_it():
 def test_windows_that_are_unknown_or_small_are_named():
     assert "--window" in told(replace(GOOD, window=None, too_long="unknown"))
     assert "num_ctx" in told(replace(GOOD, kind="ollama", window=4096))
+    assert "num_ctx" in told(replace(GOOD, kind="ollama", window=4096, too_long="cut")), "which is why it cuts"
     assert told(replace(GOOD, kind="ollama", window=32768)) == ""
 
 

@@ -95,3 +95,54 @@ def test_what_cannot_be_measured_is_said():
     with FaultServer(replies) as server:
         few = CliRunner().invoke(app, ["doctor", "--model", "m", "--base-url", server.url, "--turns", "1"])
     assert few.exit_code == 2
+
+
+def test_a_server_that_reports_no_usage_is_not_said_to_take_or_to_cut_anything():
+    class Silent(FaultServer):
+        def complete(self, body, *, fault):
+            return {**super().complete(body, fault=fault), "usage": {"prompt_tokens": 0}}
+
+    listing = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 3000}]}
+    with Silent(replies, routes={"/v1/models": listing}) as server:
+        found = found_at(server.url, "--most", 1)
+    assert (found["too_long"], found["reported"], found["prefill"]) == ("unknown", 0, None)
+    assert found["prefix_cache"] is None
+
+
+def test_a_model_that_thinks_first_is_given_room_for_it():
+    class Thinking(FaultServer):
+        def complete(self, body, *, fault):
+            reply = super().complete(body, fault=fault)
+            few.append(body["max_tokens"])
+            return reply
+
+    few: list[int] = []
+    refused = Fault("status", status=400, body='{"error": {"message": "max_tokens must be at least 4"}}')
+    with Thinking(replies, faults=[refused]) as server:
+        assert found_at(server.url, "--most", 1)["reading"]["turns"] > 0
+    assert few[0] == 1, "which was refused"
+    assert min(few[1:]) == 16
+
+
+def test_more_turns_at_once_than_a_server_bears_end_the_levels_and_no_more():
+    refused = Fault("status", status=400, body='{"error": {"message": "too many requests at once"}}')
+    with FaultServer(replies, delay=0.05) as server:
+        server._fault = lambda number: refused if server._under_way > 2 else None
+        found = found_at(server.url, "--most", 8)
+    assert [one["concurrency"] for one in found["levels"]] == [1, 2]
+
+
+def test_secrets_of_the_address_are_not_shown():
+    with FaultServer(replies) as server:
+        secret = server.url.replace("http://", "http://ann:hunter2secret@") + "?token=abcd1234"
+        shown = doctor(secret, "--most", 1) + doctor(secret, "--most", 1, "--json")
+    assert "hunter2secret" not in shown
+    assert "abcd1234" not in shown
+
+
+def test_metrics_that_say_nothing_of_guesses_leave_open_whether_there_are_any():
+    listing = {"data": [{"id": "m", "owned_by": "sglang", "max_model_len": 8192}]}
+    routes = {"/v1/models": listing, "/metrics": "sglang:num_running_reqs 0"}
+    with FaultServer(replies, routes=routes) as server:
+        found = found_at(server.url, "--most", 1)
+    assert found["reading"]["drafted"] is None

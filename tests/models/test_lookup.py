@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,12 +20,21 @@ from memagent.models.lookup import MOST, Lookup, guessed_at_once, takes_gaps
 from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, Counted, open_tiny_model, write_tokenizer
 
+_GPT2 = {"vocab_size": 300, "n_positions": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
 CONFIGS: dict[str, Any] = {
+    "gpt2": transformers.GPT2Config(**_GPT2),
+    "gpt_neox": transformers.GPTNeoXConfig(**SHAPE),
+    "granite": transformers.GraniteConfig(**SHAPE),
     "llama": transformers.LlamaConfig(**SHAPE),
+    "mistral": transformers.MistralConfig(**SHAPE, sliding_window=None),
+    "mixtral": transformers.MixtralConfig(**SHAPE, sliding_window=None, num_local_experts=4),
+    "olmo2": transformers.Olmo2Config(**SHAPE),
+    "phi": transformers.PhiConfig(**SHAPE),
+    "phi3": transformers.Phi3Config(**SHAPE, pad_token_id=0, sliding_window=None),
+    "qwen2": transformers.Qwen2Config(**SHAPE),
     "qwen3": transformers.Qwen3Config(**SHAPE, head_dim=16),
-    "learned positions": transformers.GPT2Config(
-        vocab_size=300, n_positions=512, n_embd=64, n_layer=2, n_head=4, initializer_range=0.15
-    ),
+    "stablelm": transformers.StableLmConfig(**SHAPE),
+    "starcoder2": transformers.Starcoder2Config(**SHAPE, sliding_window=None),
 }
 LENGTHS = (40, 25, 3, 90, 40)
 SAMPLINGS = (Sampling(), Sampling(temperature=1.3, seed=5), Sampling(temperature=0.9, top_p=0.6, seed=6))
@@ -56,7 +67,7 @@ def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "_STEP_CPU", 256)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_replies_are_the_same_with_any_text_to_look_up(model: Any, data: st.DataObject) -> None:
     sampling = data.draw(st.sampled_from(SAMPLINGS))
@@ -80,7 +91,8 @@ def test_a_reply_that_stands_in_the_text_takes_few_passes(model: Any) -> None:
     run(looked, rows(Sampling(), replies))
     longest = max(map(len, replies))
     assert len(plain.calls) == longest
-    assert len(looked.calls) <= 2 + -(-longest // (MOST + 1))
+    twice = max(len(reply) - 1 - len(set(pairwise(reply))) for reply in replies)  # of which the wrong one may be taken
+    assert len(looked.calls) <= 2 + -(-longest // (MOST + 1)) + twice
 
 
 def test_guesses_go_on_where_the_text_was_left() -> None:
@@ -102,16 +114,53 @@ def test_fewer_tokens_are_guessed_the_more_rows_there_are(monkeypatch: pytest.Mo
     assert [guessed_at_once(rows, "cuda") for rows in (1, 32, 128, 1000)] == [8, 7, 1, 0]
 
 
-def test_only_plain_attention_takes_gaps() -> None:
+def test_a_row_that_is_done_or_that_has_no_guess_stays_within_the_window() -> None:
+    torch.manual_seed(0)
+    small = transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**_GPT2, "n_positions": 64})).eval()
+    draw = random.Random(1)
+    prompts = [[draw.randrange(4, 300) for _ in range(length)] for length in (60, *[20] * 4)]
+
+    def rows_of(texts: list[list[int] | None]) -> list[Row]:
+        budgets = (4, *[24] * 4)
+        return [
+            Row(prompt=prompt, max_tokens=most, sampling=Sampling(), lookup=Lookup(text) if text else None)
+            for prompt, most, text in zip(prompts, budgets, texts, strict=True)
+        ]
+
+    plain = rows_of([None] * 5)
+    sample(small, plain, stop_ids=frozenset(), pad_id=0)
+    looked = rows_of([None, *[row.ids for row in plain[1:]]])
+    sample(small, looked, stop_ids=frozenset(), pad_id=0)
+    assert [row.ids for row in looked] == [row.ids for row in plain]
+
+
+def test_wrong_guesses_take_at_most_twice_the_places_of_a_reply(model: Any) -> None:
+    widths: list[int] = []
+
+    class Watched(Counted):
+        def __call__(self, **options: Any) -> Any:
+            widths.append(options["input_ids"].shape[1])
+            return super().__call__(**options)
+
+    [plain] = run(model, rows(Sampling())[:1])
+    wrong = [token for first, second in pairwise(plain.ids) for token in (first, second, *[3] * MOST)]
+    [looked] = run(Watched(model), [replace(rows(Sampling())[0], lookup=Lookup(wrong))])
+    assert looked.ids == plain.ids
+    assert sum(widths[1:]) <= 2 * looked.max_tokens
+
+
+def test_only_kinds_with_plain_attention_take_gaps() -> None:
     small = {**SHAPE, "max_position_embeddings": 64}
+    assert {config.model_type for config in CONFIGS.values()} == looking._TESTED
     assert all(takes_gaps(config) for config in CONFIGS.values())
-    assert takes_gaps(transformers.MistralConfig(**small, sliding_window=None))
     refused = [
         transformers.MistralConfig(**small, sliding_window=16),
         transformers.Gemma3TextConfig(**small, head_dim=16),
         transformers.Lfm2Config(**small, layer_types=["conv", "full_attention"]),
         transformers.MambaConfig(vocab_size=300, hidden_size=64, num_hidden_layers=2),
         transformers.JambaConfig(**{**small, "num_hidden_layers": 2}),
+        transformers.MptConfig(vocab_size=300, d_model=64, n_heads=4, n_layers=2),
+        transformers.GPTNeoConfig(vocab_size=300, hidden_size=64, num_layers=2, attention_types=[[["global", "local"], 1]]),
     ]
     assert [takes_gaps(config) for config in refused] == [False] * len(refused)
 

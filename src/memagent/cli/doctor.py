@@ -17,7 +17,7 @@ from memagent.doctor.values import Diagnosis
 _TOO_LONG = {
     "refused": "refuses a prompt that is too long, and says so",
     "cut": "cuts a prompt that is too long without saying so",
-    "taken": "takes a prompt that is longer than the window it reports",
+    "taken": "takes a prompt that is longer than that",
     "failed": "fails at a prompt that is too long, without saying why",
     "unknown": "unknown",
 }
@@ -26,7 +26,7 @@ _TOO_LONG = {
 @reads
 def doctor(
     chosen: Chosen,
-    turns: Annotated[int, typer.Option(min=3, help="Turns of the short reading that is measured.")] = 6,
+    turns: Annotated[int, typer.Option(min=3, help="Chunks of the short reading that is measured.")] = 6,
     most: Annotated[int, typer.Option(min=1, help="Turns at once, at most.")] = 32,
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +59,11 @@ def _lines(found: Diagnosis) -> list[tuple[str, str]]:
     window = "not reported" if found.window is None else f"{found.window:,} tokens; {_TOO_LONG[found.too_long]}"
     counted = f"{found.counted:,} tokens by us, {found.reported or 'none'} by the server, of one prompt"
     kept = "" if turn.kept is None else f"; {turn.kept:.0%} of the words of a memory stay"
+    caches = {
+        None: "a cache cannot be seen",
+        True: "a cache shortens repeated ones",
+        False: "no cache shortens repeated ones",
+    }
     guesses = "not shown (/metrics)" if turn.drafted is None else "none"
     if turn.drafted:
         guesses = f"{turn.drafted:,} tokens, {(turn.accepted or 0) / turn.drafted:.0%} of them right"
@@ -75,7 +80,7 @@ def _lines(found: Diagnosis) -> list[tuple[str, str]]:
         ("request", f"{1000 * found.request:,.0f} ms for a prompt of one word"),
         (
             "prompts",
-            f"{_rate(found.prefill)}; {'a cache shortens' if found.prefix_cache else 'no cache shortens'} repeated ones",
+            f"{_rate(found.prefill)}; {caches[found.prefix_cache]}",
         ),
         ("replies", f"{_rate(found.decode)}{'' if share is None else f', {share:.0%} of the time of a turn'}"),
         ("guesses", guesses),

@@ -41,15 +41,15 @@ def advise(found: Diagnosis) -> list[Advice]:
 def _window(found: Diagnosis) -> list[Advice]:
     if found.window is None:
         return [Advice(do="pass --window N", why="the server does not report its window, so prompts may not fit it")]
+    if found.kind == "ollama" and found.window <= 4096:
+        return [Advice(do="raise num_ctx in the Modelfile", why=f"the server gives a request {found.window:,} tokens")]
     if found.too_long == "cut":
         return [
             Advice(
-                do="keep --window at what the server really has",
+                do="pass --window N with the window that the server really has, if it is another one",
                 why="it cuts prompts that are too long without a word; memagent ends a reading where it sees that",
             )
         ]
-    if found.kind == "ollama" and found.window <= 4096:
-        return [Advice(do="raise num_ctx in the Modelfile", why=f"the server gives a request {found.window:,} tokens")]
     return []
 
 
@@ -79,9 +79,8 @@ def _speculation(found: Diagnosis) -> list[Advice]:
 
 def _concurrency(found: Diagnosis) -> list[Advice]:
     best = found.best
-    why = (
-        f"so many turns at once end {best.turns_per_second:.2f} a second, one alone {found.levels[0].turns_per_second:.2f}"
-    )
+    alone = found.levels[0].turns_per_second
+    why = f"{best.concurrency} turns at once: {best.turns_per_second:.2f} turns a second; one alone: {alone:.2f}"
     made = [
         Advice(
             do=f"for several questions or documents, pass --concurrency {best.concurrency}",

@@ -7,14 +7,15 @@ import difflib
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from statistics import mean, median
 
-from memagent.core import Completion, Plan, Sampling, Turn, reading
+from memagent.core import Completion, Plan, Sampling, reading
 from memagent.core.chunking import Chunks
 from memagent.doctor.values import Diagnosis, Level, ShortReading, TooLong
 from memagent.driver import TurnRecord, aread, together
-from memagent.errors import ConfigError, ContextTooLongError, ModelError
+from memagent.errors import ConfigError, ContextTooLongError, ModelError, ModelRefusedError, ModelReplyError
 from memagent.growth import Beginning
 from memagent.models.open import OpenModel
 from memagent.models.openai_compatible import CutPromptError, OpenAIEngine
@@ -26,6 +27,7 @@ _QUESTION = "What did the captain promise to the first who raised the whale?"
 _REPEATS = 3  # of a time, of which the median counts
 _TOO_FAST = 0.002  # seconds: a difference of times below this says nothing
 _LONG_TOKEN = 8  # characters; a chunk has no more than this for each of its tokens
+_WHOLE = 0.8  # of the tokens of a prompt; a server that counts fewer has cut it
 _WORTH = 1.1  # what twice as many turns at once must gain, or still more are not tried
 
 
@@ -46,34 +48,36 @@ class Probe:
 
     async def run(self) -> Diagnosis:
         """Measures one thing after the other, and turns at once last. Raises the ModelError of the first that fails."""
-        engine, update = self._engine, self._update
+        engine = self._engine
         self._say("a prompt of one word, and of a chunk")
-        request = median([(await self._ask(user="Hello", max_tokens=1)).seconds for _ in range(_REPEATS)])
+        few = self._few = await self._fewest()
+        request = median([(await self._ask(user="Hello", max_tokens=few)).seconds for _ in range(_REPEATS)])
         asked = [self._unseen() for _ in range(_REPEATS)]
-        chunks = [await self._ask(user=text, max_tokens=1) for text in asked]
-        prompt, again = median([one.seconds for one in chunks]), await self._ask(user=asked[-1], max_tokens=1)
+        chunks = [await self._ask(user=text, max_tokens=few) for text in asked]
+        prompt, again = median([one.seconds for one in chunks]), await self._ask(user=asked[-1], max_tokens=few)
+        counted, reported = engine.tokenizer.count(asked[0]) + engine.overhead, chunks[0].prompt_tokens
         self._say("a short reading")
         records, guesses = await self._read()
         self._say("sampling with a seed")
         repeats = await self._repeats()
         self._say("a prompt that is too long")
-        too_long = await self._too_long()
+        too_long = await self._too_long(reported / counted)
         prefill = _rate(sum(one.prompt_tokens for one in chunks) / _REPEATS, prompt - request)
         completions = [record.completion for record in records]
         return Diagnosis(
             model=engine.model,
-            base_url=self._settings.base_url or "",
+            base_url=engine.address,
             kind=engine.facts.kind,
             window=engine.window,
             slots=engine.facts.slots,
             counting=engine.tokenizer.name,
             exact=engine.tokenizer.exact,
-            counted=engine.tokenizer.count(asked[0]) + engine.overhead,
-            reported=chunks[0].prompt_tokens,
+            counted=counted,
+            reported=reported,
             request=request,
             prefill=prefill,
             decode=_decode(completions, request, prefill),
-            prefix_cache=again.seconds - request < (prompt - request) / 2,
+            prefix_cache=None if prefill is None else again.seconds - request < (prompt - request) / 2,
             repeats=repeats,
             too_long=too_long,
             reading=ShortReading(
@@ -85,7 +89,7 @@ class Probe:
                 drafted=guesses[0] if guesses else None,
                 accepted=guesses[1] if guesses else None,
             ),
-            levels=tuple(await self._levels(update)),
+            levels=tuple(await self._levels()),
         )
 
     def _unseen(self) -> str:
@@ -94,6 +98,14 @@ class Probe:
 
     async def _ask(self, **changes: object) -> Completion:
         return await self._engine.agenerate(replace(self._update, **changes))  # type: ignore[arg-type]
+
+    async def _fewest(self) -> int:
+        """The fewest tokens that a reply may have: servers of models that think first have none to show of a single one."""
+        for tokens in (1, 16):
+            with suppress(ModelReplyError, ModelRefusedError):
+                await self._ask(user="Hello", max_tokens=tokens)
+                return tokens
+        return self._update.max_tokens
 
     async def _read(self) -> tuple[Sequence[TurnRecord], tuple[int, int] | None]:
         """The turns of a short reading, and the tokens that the server guessed meanwhile and that were right."""
@@ -108,34 +120,41 @@ class Probe:
         first, again, other = [
             (await self._ask(user=text, sampling=Sampling(temperature=1.0, seed=seed))).text for seed in (1, 1, 2)
         ]
-        return None if first == again == other else first == again
+        return None if first == again == other or "seed" in self._engine.refused_fields else first == again
 
-    async def _too_long(self) -> TooLong:
-        """What becomes of a prompt of one and a half windows."""
+    async def _too_long(self, ratio: float) -> TooLong:
+        """What becomes of a prompt of one and a half windows. `ratio`: tokens that the server counts for each of ours; 0 if
+        it reports none, so that nothing can be told."""
         window, text = self._engine.window, self._update.user
-        if window is None:
+        if window is None or not ratio:
             return "unknown"
-        times = 1 + 3 * window // (2 * max(1, self._engine.tokenizer.count(text)))
+        size = ratio * self._engine.tokenizer.count(text)
+        times = 1 + int(1.5 * window / max(1, size))
         try:
-            reply = await self._ask(user=f"{next(self._numbers)} " + times * text, max_tokens=1)
+            reply = await self._ask(user=f"{next(self._numbers)} " + times * text, max_tokens=self._few)
         except CutPromptError:
             return "cut"
         except ContextTooLongError:
             return "refused"
         except ModelError:
             return "failed"
-        return "cut" if 0 < reply.prompt_tokens <= window else "taken"
+        return "cut" if reply.prompt_tokens < _WHOLE * times * size else "taken"
 
-    async def _levels(self, update: Turn) -> list[Level]:
+    async def _levels(self) -> list[Level]:
         """Turns a second with 1, 2, 4 … turns at once, until more gain too little."""
         levels: list[Level] = []
         concurrency = 1
         while concurrency <= self._most:
             self._say(f"{concurrency} turn{'s' if concurrency > 1 else ''} at once")
             began = time.perf_counter()
-            async with together() as group:
-                for _ in range(concurrency):
-                    group.create_task(self._ask(user=self._unseen()))
+            try:
+                async with together() as group:
+                    for _ in range(concurrency):
+                        group.create_task(self._ask(user=self._unseen()))
+            except ModelError:
+                if not levels:
+                    raise
+                break  # so many are too many
             levels.append(Level(concurrency=concurrency, turns_per_second=concurrency / (time.perf_counter() - began)))
             if len(levels) > 2 and levels[-1].turns_per_second < _WORTH * levels[-3].turns_per_second:
                 break

@@ -23,7 +23,7 @@ class ShortReading:
 
     prompt, reply  mean tokens of a turn
     seconds        mean seconds of a turn
-    kept           the share of the words of a new memory that the old memory had, from 0 to 1; None if none was changed
+    kept           the share of the words of a new memory that the old memory had, from 0 to 1; None without two memories
     drafted        tokens that the server guessed for speculative decoding, of which it `accepted` so many; None if it does
                    not say
     """
@@ -49,8 +49,9 @@ class Diagnosis:
     request         seconds of a prompt of a word
     prefill         tokens of a prompt a second; None if it is too fast to tell
     decode          tokens of a reply a second; None if replies were too short to tell
-    prefix_cache    whether a prompt that was just sent is faster the second time
-    repeats         whether sampling with a seed gives the same reply twice; None if the model says the same anyway
+    prefix_cache    whether a prompt that was just sent is faster the second time; None if prompts are too fast to tell
+    repeats         whether sampling with a seed gives the same reply twice; None if the model says the same anyway, or
+                    the server takes no seeds
     too_long        what happens to a prompt longer than the window
     """
 
@@ -66,7 +67,7 @@ class Diagnosis:
     request: float
     prefill: float | None
     decode: float | None
-    prefix_cache: bool
+    prefix_cache: bool | None
     repeats: bool | None
     too_long: TooLong
     reading: ShortReading

@@ -90,9 +90,9 @@ def _ollama_loaded(channel: SideChannel, model: str) -> int | None:
 
 def speculation(channel: SideChannel) -> tuple[int, int] | None:
     """Tokens that the server guessed for speculative decoding since it started, and how many of those were right: (0, 0)
-    where it guesses none, None where it shows no metrics. llama.cpp shows them with --metrics."""
+    where it guesses none, None where it does not show them. llama.cpp does with --metrics."""
     text = channel.text(f"{channel.endpoint.root}/metrics")
-    if text is None:
+    if text is None or not _SHOWS_GUESSES.search(text):
         return None
     found = {"draft": 0.0, "accepted": 0.0}
     for name, value in _SPECULATION.findall(text):
@@ -100,6 +100,8 @@ def speculation(channel: SideChannel) -> tuple[int, int] | None:
     return int(found["draft"]), int(found["accepted"])
 
 
+# Servers that count their guesses.
+_SHOWS_GUESSES = re.compile(r"^(?:vllm|llamacpp):", re.MULTILINE)
 # One line for each engine of vLLM.
 _SPECULATION = re.compile(
     r"^\w+:spec_decode_num_(draft|accepted)_tokens(?:_total)?(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE

@@ -47,11 +47,11 @@ class LocalEngine:
                     the model is undecided between two tokens
     record_prompts  adds the prompt's token ids to completions; training needs them, long readings should not keep them
     speculate       first checks in one pass whether the reply repeats the memory; this is faster if most replies do, and
-                    does not change replies (docs/decisions/0016). Parts of the memory are looked up in any case, step by
-                    step, where the model allows that (docs/decisions/0024)
+                    does not change replies (docs/decisions/0016)
     family          extends the engine for a family of models; it may accept tokens of drafts that are not the likeliest
 
-    Raises ModelError if the folder is not a usable model.
+    While a memory is written, what follows its last tokens in the old one is guessed and checked, where the model allows
+    that (docs/decisions/0024). Raises ModelError if the folder is not a usable model.
     """
 
     _speculate = _looks_up = False
@@ -77,7 +77,7 @@ class LocalEngine:
             family.prepare(model)
         self._family = family
         self._speculate = speculate and takes_drafts(model.config)
-        self._looks_up = takes_gaps(model.config)
+        self._looks_up = takes_drafts(model.config) and takes_gaps(model.config)
         lossy = family.digest if family and family.drafts and self._speculate else ""
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
 
@@ -193,7 +193,7 @@ class LocalEngine:
     def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         batch: list[Row] = []
         for row in sorted(rows, key=lambda row: (len(row.prompt), row.prompt)):  # equal prompts together
-            if batch and (len(batch) + 1) * (len(row.prompt) + row.max_tokens) > self._batch_tokens:
+            if batch and (len(batch) + 1) * row.places > self._batch_tokens:
                 yield batch
                 batch = []
             batch.append(row)

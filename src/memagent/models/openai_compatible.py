@@ -114,6 +114,16 @@ class OpenAIEngine:
         return f"openai:{self.model}@{self._endpoint.base_url}"
 
     @property
+    def address(self) -> str:
+        """The base URL, without credentials."""
+        return self._endpoint.base_url
+
+    @property
+    def refused_fields(self) -> frozenset[str]:
+        """Fields of requests that the server does not take, which go without them."""
+        return frozenset(self._refused_fields)
+
+    @property
     def window(self) -> int | None:
         """The given window, or the server's (requested once, within a few seconds); None if it does not report one."""
         if self._window is None:

@@ -18,6 +18,9 @@ from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
 from memagent.models.lookup import Lookup, guessed_at_once
 
+# Places of the cache for each token of a reply, beyond which nothing more is guessed: wrong guesses take places too.
+_GROWTH = 2
+
 
 @dataclass(slots=True, kw_only=True)
 class Row:
@@ -47,6 +50,11 @@ class Row:
                 self.random.seed()
             else:
                 self.random.manual_seed(self.sampling.seed)
+
+    @property
+    def places(self) -> int:
+        """Places of the cache that it may take, prompt included."""
+        return len(self.prompt) + (1 if self.lookup is None else _GROWTH) * self.max_tokens
 
     @property
     def begun(self) -> tuple[int, ...]:
@@ -92,6 +100,7 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
         logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
     padded = bool((mask_BT == 0).any())
     guesses: list[Sequence[int]] = [()] * len(active)
+    most_places = mask_BT.shape[1] + _GROWTH * max(row.max_tokens for row in rows)
     logits_BWV = logits_BV[:, None]
     while True:
         stand = _taken(logits_BWV, active, guesses, stop_ids)
@@ -102,13 +111,15 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
         going = [index for index, row in enumerate(active) if not row.done]
         if not going:
             return
-        position_BT = position_BT[:, -1:] + 1 + torch.tensor(stand, device=position_BT.device)[:, None]
+        on = [0 if row.done else 1 + right for row, right in zip(active, stand, strict=True)]
+        position_BT = position_BT[:, -1:] + torch.tensor(on, device=position_BT.device)[:, None]
         if len(going) * 4 <= len(active) * 3:
             keep = torch.tensor(going, device=model.device)
             cache.reorder_cache(keep)  # selects rows, in every kind of layer
             active = [active[index] for index in going]
             mask_BT, position_BT = mask_BT[keep], position_BT[keep]
-        most = guessed_at_once(len(active), model.device.type)
+        spare = most_places - mask_BT.shape[1] - max(row.max_tokens - len(row.ids) for row in active)
+        most = max(0, min(spare, guessed_at_once(len(active), model.device.type)))
         guesses = [() if row.done else row.guess(most) for row in active]
         width = 1 + max(map(len, guesses))
         padded |= width > 1
@@ -118,7 +129,7 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
         output = model(
             input_ids=ids_BW,
             attention_mask=mask_BT if padded else None,
-            position_ids=position_BT + torch.arange(width, device=model.device),
+            position_ids=position_BT + mask_BW.cumsum(1) - 1,  # padding has the last place: there may be none after it
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=width,
