@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -100,7 +101,14 @@ def test_an_interrupt_says_how_to_go_on(whole, tmp_path, number):
 
 def test_two_processes_cannot_do_the_same_batch(whole, tmp_path):
     jobs, _, _ = whole
-    with FaultServer(reply, delay=0.05) as server:
+    tried = threading.Event()
+
+    def held(messages):
+        if len(server.requests) > 3:
+            tried.wait(60)
+        return reply(messages)
+
+    with FaultServer(held) as server:
         first = subprocess.Popen(
             command(jobs, tmp_path / "out", server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -110,6 +118,7 @@ def test_two_processes_cannot_do_the_same_batch(whole, tmp_path):
         finally:
             first.kill()
             first.wait()
+            tried.set()
     assert second.returncode == 2
     assert "another process" in second.stderr
 
