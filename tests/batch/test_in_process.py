@@ -53,6 +53,23 @@ def test_turns_of_readings_that_come_and_go_are_generated_together():
     assert inner.sizes == [4, 4, 4, 2, 2]
 
 
+def test_readings_with_several_turns_at_once_wait_for_each_other_too():
+    inner = Batching()
+
+    async def several(engine, name):
+        with engine.reading():
+            for number in range(3):
+                await asyncio.gather(*(engine.agenerate(turn(f"{name}{number}{one}")) for one in range(4)))
+                await asyncio.sleep(0.005 if name == "a" else 0)  # one of them is late each time
+
+    async def main():
+        engine = Lockstep(inner, 8)
+        await asyncio.gather(several(engine, "a"), several(engine, "b"))
+
+    asyncio.run(main())
+    assert inner.sizes == [8, 8, 8]
+
+
 def test_a_call_has_no_more_turns_than_it_may_and_a_failure_is_of_its_reading():
     inner = Batching()
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 
 from memagent.core import Completion, Engine, Turn
 from memagent.core.types import Tokenizer
 
 # Seconds to wait for the turns of the other readings, whose last ones are being written to the journal.
 _PATIENCE = 0.05
+# Whose turns are asked for in this context.
+_READING: ContextVar[object] = ContextVar("memagent_lockstep_reading", default=None)
 
 
 class Lockstep:
@@ -29,7 +32,7 @@ class Lockstep:
         self._engine = engine
         self._most = most
         self._readings = 0
-        self._waiting: list[tuple[Turn, asyncio.Future[Completion]]] = []
+        self._waiting: list[tuple[Turn, asyncio.Future[Completion], object]] = []
         self._arrived = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
@@ -63,16 +66,18 @@ class Lockstep:
     def reading(self) -> Iterator[None]:
         """A reading is under way: its next turn is waited for, for a moment."""
         self._readings += 1
+        token = _READING.set(object())
         try:
             yield
         finally:
+            _READING.reset(token)
             self._readings -= 1
             self._arrived.set()
 
     async def agenerate(self, turn: Turn) -> Completion:
         """Answers one turn, together with others. Raises its ModelError."""
         result: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, result))
+        self._waiting.append((turn, result, _READING.get()))
         self._arrived.set()
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._generate_all())
@@ -81,7 +86,7 @@ class Lockstep:
     async def _generate_all(self) -> None:
         while self._waiting:
             await self._fill()
-            batch = [(turn, result) for turn, result in self._waiting[: self._most] if not result.done()]
+            batch = [(turn, result) for turn, result, _ in self._waiting[: self._most] if not result.done()]
             self._waiting = self._waiting[self._most :]
             try:
                 made = await asyncio.to_thread(self._engine.generate, [turn for turn, _ in batch])
@@ -99,6 +104,11 @@ class Lockstep:
         """Waits until every reading has a turn here, or for a moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while len(self._waiting) < min(self._readings, self._most):
+                while len(self._waiting) < self._most and len({whose for _, _, whose in self._waiting}) < self._readings:
                     self._arrived.clear()
                     await self._arrived.wait()
+
+
+def under_way(engine: Engine) -> AbstractContextManager[None]:
+    """A reading with this engine is under way, for engines that readings share in lockstep."""
+    return engine.reading() if isinstance(engine, Lockstep) else nullcontext()

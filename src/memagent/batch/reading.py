@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from memagent.batch.jobs import Job
-from memagent.batch.lockstep import Lockstep
+from memagent.batch.lockstep import Lockstep, under_way
 from memagent.batch.records import answered, failed
 from memagent.documents import Document, from_text, load
 from memagent.driver import together
@@ -34,8 +34,7 @@ class JobReader:
     def __init__(
         self, opened: OpenModel, settings: Sequence[Settings], journal: Journal, *, at_once: int, verified: bool
     ) -> None:
-        self._lockstep = Lockstep(opened.engine, at_once) if opened.engine.lockstep else None
-        self._opened = replace(opened, engine=self._lockstep or opened.engine)
+        self._opened = replace(opened, engine=Lockstep(opened.engine, at_once)) if opened.engine.lockstep else opened
         self._settings = settings
         self._journal = journal
         self._verified = verified
@@ -94,12 +93,9 @@ class JobReader:
         if isinstance(progress, MemagentError):
             await asyncio.to_thread(take, failed(job, question, progress), None)
             return
-        with self._counted():
+        with under_way(self._opened.engine):
             [result] = await session.arun([progress])
         await asyncio.to_thread(take, answered(job, result), result.id)
-
-    def _counted(self) -> AbstractContextManager[None]:
-        return self._lockstep.reading() if self._lockstep else nullcontext()
 
 
 def loaded(job: Job) -> Document:

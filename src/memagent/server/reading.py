@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from memagent.batch.lockstep import Lockstep
+from memagent.batch.lockstep import under_way
 from memagent.core.readers.kept import KeptReader
 from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal
@@ -61,12 +60,11 @@ class Desk:
         If this is cancelled, the reading stays as it is in the journal, to be gone on with.
         """
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened, job))
-        engine = self.opened.engine
         try:
             session = await asyncio.shield(opening)
             progress = await asyncio.to_thread(self._begun, session, job)
             moved(progress)
-            with engine.reading() if isinstance(engine, Lockstep) else nullcontext():
+            with under_way(self.opened.engine):
                 [result] = await session.arun([progress], partial(_each, moved))
         finally:
             await asyncio.wait([opening])
