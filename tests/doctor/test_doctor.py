@@ -35,7 +35,7 @@ def found_at(url: str, *options: Any) -> dict[str, Any]:
 def test_llama_cpp_is_measured_with_and_without_speculation(tmp_path, guess):
     gguf = write_gguf(EMBEDDED, tmp_path / "embedded.gguf")
     with llama_server(gguf, window=1024, slots=2, guess=guess) as server:
-        found = found_at(server.url, "--profile", "compact", "--most", 4)
+        found = found_at(server.url, "--profile", "compact", "--concurrency", 4)
     assert (found["kind"], found["window"], found["slots"], found["too_long"]) == ("llamacpp", 1024, 2, "refused")
     assert found["exact"]
     assert found["counted"] == found["reported"]
@@ -54,7 +54,7 @@ def replies(messages: list[dict[str, str]]) -> str:
 
 def test_a_server_that_says_nothing_of_itself_is_told_what_to_pass():
     with FaultServer(replies, delay=0.01) as server:
-        text = doctor(server.url, "--most", 2)
+        text = doctor(server.url, "--concurrency", 2)
     assert "not reported" in text
     assert "--window N" in text
     assert "--tokenizer FOLDER" in text
@@ -66,7 +66,7 @@ def test_prompts_that_are_cut_in_silence_are_noticed():
     with FaultServer(
         replies, faults=lambda number: Fault("shorten", tokens=1500), routes={"/v1/models": listing}
     ) as server:
-        found = found_at(server.url, "--most", 1, "--ignore-usage")
+        found = found_at(server.url, "--concurrency", 1, "--ignore-usage")
     assert found["too_long"] == "cut"
     assert "cuts prompts that are too long" in found["advice"][0]["why"]
 
@@ -82,7 +82,7 @@ def test_what_a_server_guessed_is_read_from_its_metrics():
     shown = "# TYPE vllm:spec_decode_num_draft_tokens_total counter\n" + "\n".join(lines)
     routes = {"/v1/models": listing, "/metrics": lambda body: shown % next(seen)}
     with FaultServer(replies, routes=routes) as server:
-        found = found_at(server.url, "--most", 1)
+        found = found_at(server.url, "--concurrency", 1)
     assert (found["reading"]["drafted"], found["reading"]["accepted"]) == (400, 100)
     assert "400 tokens and 100 were right" in found["advice"][-1]["why"]
 
@@ -104,7 +104,7 @@ def test_a_server_that_reports_no_usage_is_not_said_to_take_or_to_cut_anything()
 
     listing = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 3000}]}
     with Silent(replies, routes={"/v1/models": listing}) as server:
-        found = found_at(server.url, "--most", 1)
+        found = found_at(server.url, "--concurrency", 1)
     assert (found["too_long"], found["reported"], found["prefill"]) == ("unknown", 0, None)
     assert found["prefix_cache"] is None
 
@@ -119,7 +119,7 @@ def test_a_model_that_thinks_first_is_given_room_for_it():
     few: list[int] = []
     refused = Fault("status", status=400, body='{"error": {"message": "max_tokens must be at least 4"}}')
     with Thinking(replies, faults=[refused]) as server:
-        assert found_at(server.url, "--most", 1)["reading"]["turns"] > 0
+        assert found_at(server.url, "--concurrency", 1)["reading"]["turns"] > 0
     assert few[0] == 1, "which was refused"
     assert min(few[1:]) == 16
 
@@ -128,14 +128,14 @@ def test_more_turns_at_once_than_a_server_bears_end_the_levels_and_no_more():
     refused = Fault("status", status=400, body='{"error": {"message": "too many requests at once"}}')
     with FaultServer(replies, delay=0.05) as server:
         server._fault = lambda number: refused if server._under_way > 2 else None
-        found = found_at(server.url, "--most", 8)
+        found = found_at(server.url, "--concurrency", 8)
     assert [one["concurrency"] for one in found["levels"]] == [1, 2]
 
 
 def test_secrets_of_the_address_are_not_shown():
     with FaultServer(replies) as server:
         secret = server.url.replace("http://", "http://ann:hunter2secret@") + "?token=abcd1234"
-        shown = doctor(secret, "--most", 1) + doctor(secret, "--most", 1, "--json")
+        shown = doctor(secret, "--concurrency", 1) + doctor(secret, "--concurrency", 1, "--json")
     assert "hunter2secret" not in shown
     assert "abcd1234" not in shown
 
@@ -144,5 +144,5 @@ def test_metrics_that_say_nothing_of_guesses_leave_open_whether_there_are_any():
     listing = {"data": [{"id": "m", "owned_by": "sglang", "max_model_len": 8192}]}
     routes = {"/v1/models": listing, "/metrics": "sglang:num_running_reqs 0"}
     with FaultServer(replies, routes=routes) as server:
-        found = found_at(server.url, "--most", 1)
+        found = found_at(server.url, "--concurrency", 1)
     assert found["reading"]["drafted"] is None

@@ -13,6 +13,7 @@ from memagent.cli.console import boundary, err, plain, print_json, write
 from memagent.cli.options import AsJson, Chosen, reads
 from memagent.doctor.advice import advise
 from memagent.doctor.values import Diagnosis
+from memagent.models.concurrency import most_of
 
 _TOO_LONG = {
     "refused": "refuses a prompt that is too long, and says so",
@@ -27,16 +28,22 @@ _TOO_LONG = {
 def doctor(
     chosen: Chosen,
     turns: Annotated[int, typer.Option(min=3, help="Chunks of the short reading that is measured.")] = 6,
-    most: Annotated[int, typer.Option(min=1, help="Turns at once, at most.")] = 32,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a served model with a few real turns, and say what would make reading with it faster or safer."""
+    """Measure a served model with a few real turns, up to --concurrency of them at once, and say what would make reading
+    with it faster or safer."""
     from memagent.doctor.probe import Probe  # with the client of OpenAI, which takes a moment to import
 
     with boundary(), ExitStack() as stack, err.status("", spinner="line") as status:
+        most = most_of(chosen.concurrency)
         opened = replace(chosen, concurrency=most).opened(stack)
-        settings = chosen.settings(opened)
-        probe = Probe(opened, settings, turns=turns, most=most, say=lambda what: status.update(f"measuring {plain(what)}"))
+        probe = Probe(
+            opened,
+            chosen.settings(opened),
+            turns=turns,
+            most=most,
+            say=lambda what: status.update(f"measuring {plain(what)}"),
+        )
         found = asyncio.run(probe.run())
     advice = advise(found)
     if as_json:
