@@ -126,7 +126,7 @@ def test_a_model_that_thinks_first_is_given_room_for_it():
 
 def test_more_turns_at_once_than_a_server_bears_end_the_levels_and_no_more():
     refused = Fault("status", status=400, body='{"error": {"message": "too many requests at once"}}')
-    with FaultServer(replies, delay=0.05) as server:
+    with FaultServer(replies, delay=0.3) as server:
         server._fault = lambda number: refused if server._under_way > 2 else None
         found = found_at(server.url, "--concurrency", 8)
     assert [one["concurrency"] for one in found["levels"]] == [1, 2]

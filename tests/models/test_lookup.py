@@ -105,7 +105,10 @@ def test_guesses_go_on_where_the_text_was_left() -> None:
     assert lookup.guess([2, 3], 9) == (4, 1, 2, 5, 6), "what stands only before is found again"
     assert lookup.guess([8, 8], 9) == ()
     assert Lookup([]).guess([], 9) == ()
-    assert Lookup([4]).guess([5], 9) == ()
+    assert Lookup([4, 6, 7]).guess([5], 9) == (), "a reply that begins otherwise"
+    again = Lookup([1, 2, 3, 1, 2, 4, 5, 6, 7])
+    assert again.guess([5, 6], 9) == (7,)
+    assert again.guess([1, 2], 9) == (3, 1, 2, 4, 5, 6, 7), "the first place, if all were passed"
 
 
 def test_fewer_tokens_are_guessed_the_more_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
