@@ -64,14 +64,16 @@ def test_a_number_that_is_given_is_kept_to() -> None:
 
 
 def test_requests_one_after_the_other_say_nothing_about_a_server() -> None:
-    async def one_by_one() -> int:
-        server = Server(knee=1)
+    async def one_by_one_and_then_many() -> int:
+        server = Server(knee=1000)
         gate = Gate("auto", clock=lambda: server.now)
         for _ in range(200):
             await server.reads(gate, 1)
+        assert gate.limit == 4
+        await server.reads(gate, 2000)
         return gate.limit
 
-    assert asyncio.run(one_by_one()) == 4
+    assert asyncio.run(one_by_one_and_then_many()) == MOST
 
 
 def test_a_request_that_fails_or_is_cancelled_gives_its_place_back() -> None:

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
 from memagent.models import lookup as looking
+from memagent.models import speculation
 from memagent.models.local import LocalEngine
-from memagent.models.lookup import MOST, Lookup, guessed_at_once, takes_gaps
+from memagent.models.lookup import MOST, Lookup, guessed_at_once
 from memagent.models.sampler import Row, sample
+from memagent.models.speculation import takes_gaps
 from tests.models.tiny import SHAPE, Counted, open_tiny_model, write_tokenizer
 
 _GPT2 = {"vocab_size": 300, "n_positions": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
@@ -132,9 +134,14 @@ def test_a_row_that_is_done_or_that_has_no_guess_stays_within_the_window() -> No
 
     plain = rows_of([None] * 5)
     sample(small, plain, stop_ids=frozenset(), pad_id=0)
-    looked = rows_of([None, *[row.ids for row in plain[1:]]])
+    looked = rows_of([[*plain[0].ids, *range(5, 14)], *[row.ids for row in plain[1:]]])
     sample(small, looked, stop_ids=frozenset(), pad_id=0)
     assert [row.ids for row in looked] == [row.ids for row in plain]
+
+
+def test_a_batch_counts_with_the_places_that_guesses_may_take() -> None:
+    row = Row(prompt=[1] * 10, max_tokens=5, sampling=Sampling())
+    assert (row.places, replace(row, lookup=Lookup([1])).places) == (15, 20)
 
 
 def test_wrong_guesses_take_at_most_twice_the_places_of_a_reply(model: Any) -> None:
@@ -154,7 +161,7 @@ def test_wrong_guesses_take_at_most_twice_the_places_of_a_reply(model: Any) -> N
 
 def test_only_kinds_with_plain_attention_take_gaps() -> None:
     small = {**SHAPE, "max_position_embeddings": 64}
-    assert {config.model_type for config in CONFIGS.values()} == looking._TESTED
+    assert {config.model_type for config in CONFIGS.values()} == speculation._TESTED
     assert all(takes_gaps(config) for config in CONFIGS.values())
     refused = [
         transformers.MistralConfig(**small, sliding_window=16),
@@ -162,6 +169,7 @@ def test_only_kinds_with_plain_attention_take_gaps() -> None:
         transformers.Lfm2Config(**small, layer_types=["conv", "full_attention"]),
         transformers.MambaConfig(vocab_size=300, hidden_size=64, num_hidden_layers=2),
         transformers.JambaConfig(**{**small, "num_hidden_layers": 2}),
+        transformers.LlamaConfig(**small, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
         transformers.MptConfig(vocab_size=300, d_model=64, n_heads=4, n_layers=2),
         transformers.GPTNeoConfig(vocab_size=300, hidden_size=64, num_layers=2, attention_types=[[["global", "local"], 1]]),
     ]

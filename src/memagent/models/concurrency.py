@@ -63,10 +63,7 @@ class Gate:
             self._restart()
             return
         self._replies += 1
-        if self._replies == self.limit:  # those before were begun with another number
-            self._began, self._tokens = self._clock(), 0
-        elif self._replies > self.limit:
-            self._tokens += tokens
+        self._tokens += tokens
         if self._replies == 3 * self.limit:
             self._judge(self._tokens / max(1e-9, self._clock() - self._began))
 

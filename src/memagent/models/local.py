@@ -24,9 +24,9 @@ try:
     import transformers
 
     from memagent.models.chat import ChatFormat
-    from memagent.models.lookup import Lookup, takes_gaps
+    from memagent.models.lookup import Lookup
     from memagent.models.sampler import Row, sample
-    from memagent.models.speculation import check_drafts, takes_drafts
+    from memagent.models.speculation import check_drafts, takes_drafts, takes_gaps
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("an in-process model", "local") from error
 
@@ -77,7 +77,7 @@ class LocalEngine:
             family.prepare(model)
         self._family = family
         self._speculate = speculate and takes_drafts(model.config)
-        self._looks_up = takes_drafts(model.config) and takes_gaps(model.config)
+        self._looks_up = takes_gaps(model.config)
         lossy = family.digest if family and family.drafts and self._speculate else ""
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 # Tokens that must stand in the text as they were generated last.
 _CONTEXT = 2
@@ -17,10 +16,6 @@ MOST = 8
 # Tokens of one step, all rows together, up to which a device takes hardly longer than for one token of each row. More would
 # cost more than they gain (docs/results/speed-and-memory.md); that of a GPU is not measured.
 _STEP_CPU, _STEP_GPU = 16, 256
-
-
-# Kinds of models of transformers whose replies tests have found equal with and without guesses.
-_TESTED = frozenset("gpt2 gpt_neox granite llama mistral mixtral olmo2 phi phi3 qwen2 qwen3 stablelm starcoder2".split())
 
 
 class Lookup:
@@ -49,15 +44,3 @@ class Lookup:
 def guessed_at_once(rows: int, device: str) -> int:
     """How many tokens are worth guessing for each of so many rows on a kind of device, "cpu" or another."""
     return max(0, min(MOST, (_STEP_CPU if device == "cpu" else _STEP_GPU) // rows - 1))
-
-
-def takes_gaps(config: Any) -> bool:
-    """Whether a model may be shown a sequence with masked tokens in it: a kind that is tested, with attention over all
-    places in every layer.
-
-    A convolution or a recurrent state would see what is masked; a sliding window and a bias by distance would count it.
-    """
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or [])
-    everywhere = kinds == {"full_attention"} if kinds else getattr(text, "sliding_window", None) is None
-    return text.model_type in _TESTED and everywhere

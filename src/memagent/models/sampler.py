@@ -152,7 +152,7 @@ def _taken(
         for index, token, logprob in zip(standing, token_N.tolist(), logprob_N.tolist(), strict=True):
             row, guess = rows[index], guesses[index]
             row.take(token, logprob, stop_ids)
-            if place < len(guess) and token == guess[place] and not row.done:
+            if place < len(guess) and token == guess[place]:
                 right[index] += 1
                 still.append(index)
         standing = still
