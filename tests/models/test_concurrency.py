@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 
 import pytest
 
@@ -41,19 +43,25 @@ class Server:
                 waiting.pop(0).set_result(None)
 
 
-def climbed(knee: int, requests: int = 2000) -> tuple[int, int]:
-    """The number of requests at a time that was settled on, and the most there ever were."""
-    server = Server(knee)
-    gate = Gate("auto", clock=lambda: server.now)
-    asyncio.run(server.reads(gate, requests))
-    return gate.limit, server.peak
+def climbed(knee: int) -> tuple[int, int, int]:
+    """The number of requests at a time that was settled on, the most there were until then, and afterwards."""
+
+    async def climb() -> tuple[int, int, int]:
+        server = Server(knee)
+        gate = Gate("auto", clock=lambda: server.now)
+        await server.reads(gate, 2000)
+        before, server.peak = server.peak, 0
+        await server.reads(gate, 300)
+        return gate.limit, before, server.peak
+
+    return asyncio.run(climb())
 
 
 @pytest.mark.parametrize(("knee", "limit"), [(1, 4), (4, 4), (8, 8), (16, 16), (1000, MOST)])
 def test_requests_double_up_to_where_a_server_gets_no_faster(knee: int, limit: int) -> None:
-    found, peak = climbed(knee)
-    assert found == limit
-    assert peak == min(MOST, 2 * limit), "the next number is tried once"
+    found, before, afterwards = climbed(knee)
+    assert (found, afterwards) == (limit, limit)
+    assert before == min(MOST, 2 * limit), "the next number is tried once"
 
 
 def test_a_number_that_is_given_is_kept_to() -> None:
@@ -97,6 +105,20 @@ def test_a_request_that_fails_or_is_cancelled_gives_its_place_back() -> None:
 def test_what_is_no_number_of_requests_is_named(concurrency: AtOnce) -> None:
     with pytest.raises(ConfigError, match=f"concurrency is {concurrency!r}"):
         most_of(concurrency)
+
+
+def test_an_engine_goes_back_where_a_real_server_answers_one_after_the_other() -> None:
+    one_at_a_time = threading.Lock()
+
+    def slowly(messages: list[dict[str, str]]) -> str:
+        with one_at_a_time:
+            time.sleep(0.004)
+        return "one two three"
+
+    turns = [Turn(kind="update", id=f"chunk-{number}", user="one two three", max_tokens=20) for number in range(300)]
+    with FaultServer(slowly) as server, OpenAIEngine("scripted", server.url, concurrency="auto") as engine:
+        engine.generate(turns)
+        assert engine.concurrency <= 16, "more gain nothing"
 
 
 def test_an_engine_finds_what_a_real_server_takes() -> None:
