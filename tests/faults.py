@@ -59,7 +59,8 @@ def echo(messages: Messages) -> str:
 class FaultServer:
     """Serves on a free loopback port in threads of its own while the `with` block runs.
 
-    `requests` holds the body of every chat request, `headers` its headers (names in lower case), `peak` the most that were
+    `requests` holds the body of every chat request, `headers` its headers (names in lower case), `paths` the target of each
+    request of any kind, `peak` the most that were
     under way at a time. Tokens are words. `context`, when given, is the window: longer prompts are refused in vLLM's words.
     `delay` is how many seconds every request takes. `routes` are further paths: a text, another JSON value, or a function
     of the body.
@@ -81,6 +82,7 @@ class FaultServer:
         self.delay = delay
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.peak = 0
         self.closing = threading.Event()
         self.left = threading.Event()  # a client went away while its reply was held back
@@ -191,6 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def do_GET(self) -> None:
+        self.server.owner.paths.append(self.path)
         self._route({})
 
     def _route(self, body: dict[str, Any]) -> None:
@@ -202,6 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, found if isinstance(found, str) else json.dumps(found))
 
     def do_POST(self) -> None:
+        self.server.owner.paths.append(self.path)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path.partition("?")[0] != "/v1/chat/completions":
             self._route(body)

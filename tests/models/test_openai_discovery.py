@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from memagent.models.discovery import discover
-from memagent.models.endpoint import Endpoint, SideChannel
+from memagent.models.endpoint import Endpoint
 from memagent.models.openai_compatible import DEFAULT_OVERHEAD, OpenAIEngine
 from memagent.models.server_tokenizer import ServerTokenizer
+from memagent.models.side_channel import SideChannel
 from tests.faults import FaultServer
 from tests.servers import free_port
 

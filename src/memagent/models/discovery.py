@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memagent.models.endpoint import SideChannel
+from memagent.models.side_channel import SideChannel
 
 # What Ollama gives a request unless the model or the server says otherwise, however long the model's own context is.
 OLLAMA_DEFAULT_WINDOW = 4096

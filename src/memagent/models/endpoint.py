@@ -1,4 +1,4 @@
-"""A server's address and credentials, and requests other than chat completions.
+"""A server's address and credentials.
 
 Secrets live in `headers`, `query` and `secrets` only: none of them is part of `repr`, of `base_url` or of an error message.
 """
@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import base64
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
-
-import openai
+from urllib.request import getproxies, proxy_bypass
 
 from memagent.errors import ConfigError
 from memagent.models.replies import redact
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 _PLACEHOLDER = "none"  # local servers ask for no key, but the client wants one
-# Clients and servers (uvicorn: 5 s) both drop idle connections; dropping them first avoids writing into a closing one.
-_IDLE_SECONDS = 2.0
+# Headers that OpenAI bills by, and where its users keep them.
+_ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +26,21 @@ class Endpoint:
     """Where requests go. `base_url` is scheme://host:port/path, without credentials and query."""
 
     base_url: str
-    api_key: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     query: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    proxy: str | None = field(repr=False)
 
     @classmethod
     def parse(cls, base_url: str | None, api_key: str | None) -> Endpoint:
         """From the user's values. Missing parts come from the environment: MEMAGENT_BASE_URL, then OPENAI_BASE_URL;
         MEMAGENT_API_KEY, then OPENAI_API_KEY. `user:password@` in the URL is sent as basic authentication, in place of
-        the key. Raises ConfigError for what is not an http(s) URL."""
+        the key. Raises ConfigError for what is not an http(s) URL, a key that fits no header, and a proxy that is not one
+        of HTTP; which proxy, HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say."""
         given = base_url or from_environment("BASE_URL") or DEFAULT_BASE_URL
-        key = api_key or from_environment("API_KEY") or _PLACEHOLDER
+        key = (api_key or from_environment("API_KEY") or "").strip() or _PLACEHOLDER  # files of keys end with a line break
+        if not key.isprintable():
+            raise ConfigError("the API key has a line break or another control character in it")
         try:
             parts = urlsplit(given)
             host, port = parts.hostname, parts.port
@@ -52,14 +52,17 @@ class Endpoint:
         clean = f"{parts.scheme}://{name}{f':{port}' if port else ''}{_base_path(parts.path)}"
         query = dict(parse_qsl(parts.query))
         secrets = [key] if key != _PLACEHOLDER else []
-        headers: dict[str, str] = {}
+        headers = {"Authorization": f"Bearer {key}"}
+        headers.update((header, os.environ[name]) for header, name in _ACCOUNT.items() if os.environ.get(name))
         if parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             token = base64.b64encode(login.encode()).decode()
             headers["Authorization"] = f"Basic {token}"
             secrets += [login, token, unquote(parts.password or "")]
         secrets += query.values()
-        return cls(base_url=clean, api_key=key, headers=headers, query=query, secrets=tuple(filter(None, secrets)))
+        return cls(
+            base_url=clean, headers=headers, query=query, secrets=tuple(filter(None, secrets)), proxy=_proxy_of(clean)
+        )
 
     @property
     def root(self) -> str:
@@ -81,52 +84,17 @@ def from_environment(name: str) -> str | None:
     return os.environ.get(f"MEMAGENT_{name}") or os.environ.get(f"OPENAI_{name}")
 
 
-def connection_limits(connections: int) -> Any:
-    """Limits of a connection pool. The class is taken from the SDK, which is built on one of two HTTP packages."""
-    kind = type(openai.DEFAULT_CONNECTION_LIMITS)
-    return kind(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=_IDLE_SECONDS)
-
-
-class SideChannel:
-    """Requests to a server's other routes. A failure gives None, because this information is optional."""
-
-    def __init__(self, endpoint: Endpoint, *, timeout: float = 5.0) -> None:
-        self.endpoint = endpoint
-        self._timeout = openai.Timeout(timeout, connect=min(timeout, 2.0))
-        self._client: Any = None
-        self._lock = threading.Lock()
-
-    def ask(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer of a GET (or of a POST of `body`), or None."""
-        return self._request(url, body, lambda reply: reply.json())
-
-    def text(self, url: str) -> str | None:
-        """The text that a GET answers, or None."""
-        found = self._request(url, None, lambda reply: reply.text)
-        return None if found is None else str(found)
-
-    def _request(self, url: str, body: Mapping[str, Any] | None, parsed: Callable[[Any], Any]) -> Any:
-        try:
-            reply = self._open().request("GET" if body is None else "POST", url, json=body)
-            return parsed(reply) if reply.status_code == 200 else None
-        except Exception:  # any HTTP, decoding or closed-client error: the one boundary of this class
-            return None
-
-    def close(self) -> None:
-        """Closes the connections; a later request opens new ones."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
-
-    def _open(self) -> Any:
-        with self._lock:
-            if self._client is None:
-                headers = {"Authorization": f"Bearer {self.endpoint.api_key}", **self.endpoint.headers}
-                self._client = openai.DefaultHttpxClient(
-                    headers=headers,
-                    params=dict(self.endpoint.query),
-                    timeout=self._timeout,
-                    limits=connection_limits(8),
-                )
-            return self._client
+def _proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for an address. Raises ConfigError for one that is not an HTTP proxy."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    kind = urlsplit(proxy).scheme if "://" in proxy else "http"
+    if kind not in ("http", "https"):
+        raise ConfigError(
+            f"the environment names a {kind} proxy for {parts.hostname}, and only HTTP proxies are supported: set NO_PROXY,"
+            " or HTTPS_PROXY to an HTTP proxy"
+        )
+    return proxy if "://" in proxy else f"http://{proxy}"

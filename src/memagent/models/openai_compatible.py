@@ -1,7 +1,7 @@
 """Servers with OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, TGI, transformers serve, hosted APIs.
 
-Only standard fields are sent, because strict servers refuse the others. Retries are made here and not in the SDK, so that
-every fault a server can show (also a malformed body with status 200, also a reply that drips for ever) meets one policy.
+Only standard fields are sent, because strict servers refuse the others. Every fault a server can show (also a malformed
+body with status 200, also a reply that drips for ever) meets one policy of retries.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-import openai
-
 from memagent.core.types import Completion, Tokenizer, Turn
 from memagent.errors import (
     ConfigError,
@@ -30,11 +28,13 @@ from memagent.errors import (
 from memagent.models.background import CLOSED, BackgroundLoop
 from memagent.models.concurrency import AtOnce, Gate, most_of
 from memagent.models.discovery import ServerFacts, discover, speculation
-from memagent.models.endpoint import Endpoint, SideChannel, connection_limits
+from memagent.models.endpoint import Endpoint
 from memagent.models.replies import GarbledReplyError, TransientError, completion, failure
 from memagent.models.retrying import Backoff, retry_after
 from memagent.models.server_tokenizer import ServerTokenizer, tokenizer_for_server
+from memagent.models.side_channel import SideChannel
 from memagent.models.tokenizers import FileTokenizer, fewest_tokens
+from memagent.models.transport import DroppedError, Transport, UnreachableError
 from memagent.models.usage import Counts, check_usage
 
 log = logging.getLogger("memagent.models")
@@ -100,7 +100,7 @@ class OpenAIEngine:
         self._predict = predict
         self._loop = BackgroundLoop("memagent-openai")
         self._gate = Gate(concurrency)
-        self._client: openai.AsyncOpenAI | None = None
+        self._transport: Transport | None = None
         self._channel = SideChannel(self._endpoint)
         self._facts: ServerFacts | None = None
         self._answered = False
@@ -213,8 +213,8 @@ class OpenAIEngine:
         return f"OpenAIEngine({self.identity!r})"
 
     async def _farewell(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        if self._transport is not None:
+            await self._transport.close()
 
     async def _all(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
         results = await asyncio.gather(*map(self._complete, turns), return_exceptions=True)
@@ -256,14 +256,14 @@ class OpenAIEngine:
             await asyncio.sleep(wait)
 
     def _allowed(self, problem: TransientError) -> int:
-        first_contact = isinstance(problem, _UnreachableError) and not self._answered
+        first_contact = isinstance(problem, _NoServerError) and not self._answered
         return min(self._retries, FIRST_CONTACT_RETRIES) if first_contact else self._retries
 
     def _given_up(self, attempts: int, problem: TransientError) -> ModelError:
         what = f"{self._endpoint.base_url}: {attempts} attempt{'s' if attempts > 1 else ''} failed; the last one: {problem}"
         if isinstance(problem, GarbledReplyError):
             return ModelReplyError(what)
-        if isinstance(problem, _UnreachableError):
+        if isinstance(problem, _NoServerError):
             what += ". Is the server running, and is this its address (--base-url)?"
         return ModelUnavailableError(what)
 
@@ -272,20 +272,21 @@ class OpenAIEngine:
         problem: ModelError
         try:
             async with asyncio.timeout(self._timeout):
-                # Not by `chat.completions`: checking our own fields against its types takes a third of the SDK's time.
-                reply = await self._open_client().post("/chat/completions", cast_to=str, body=self._request(turn))
+                url = f"{self._endpoint.base_url}/chat/completions"
+                status, headers, text = await self._connected().request(url, self._request(turn))
             self._answered = True
-            return completion(reply, time.perf_counter() - started)
-        except (TimeoutError, openai.APITimeoutError):
+            if status == 200:
+                return completion(text, time.perf_counter() - started)
+            problem = failure(status, text, retry_after(headers))
+        except TimeoutError:
             problem = TransientError(f"no complete reply within {self._timeout:g} s")
-        except openai.APIConnectionError as error:
-            problem = _connection_problem(error)
-        except openai.APIStatusError as error:
-            self._answered = True
-            problem = failure(error.status_code, error.response.text, retry_after(error.response.headers))
+        except UnreachableError as error:
+            problem = _NoServerError(f"no connection ({error})")
+        except DroppedError as error:
+            problem = TransientError(f"the connection was dropped ({error})")
         except ModelError as error:
             problem = error
-        # Raised out here: the SDK's errors hold the request with its credentials, and must not be chained to ours.
+        # Raised out here: what an error holds must not be chained to ours.
         problem.args = (self._endpoint.redact(str(problem)),)
         raise problem
 
@@ -366,18 +367,11 @@ class OpenAIEngine:
             return self._tokenizer.fewest(text.strip()) - _CUT_TOLERANCE
         return fewest_tokens(text)
 
-    def _open_client(self) -> openai.AsyncOpenAI:
-        if self._client is None:
-            self._client = openai.AsyncOpenAI(
-                api_key=self._endpoint.api_key,
-                base_url=self._endpoint.base_url,
-                default_headers=self._endpoint.headers,
-                default_query=self._endpoint.query,
-                timeout=openai.Timeout(self._timeout, connect=min(self._timeout, 10.0)),
-                max_retries=0,
-                http_client=openai.DefaultAsyncHttpxClient(limits=connection_limits(self._connections)),
-            )
-        return self._client
+    def _connected(self) -> Transport:
+        if self._transport is None:
+            connect = min(self._timeout, 10.0)
+            self._transport = Transport(self._endpoint, connections=self._connections, connect_seconds=connect)
+        return self._transport
 
 
 _UNSUPPORTED = re.compile(r"unsupported|not support|unexpected|unrecogni[sz]ed|unknown|not permitted|forbidden", re.I)
@@ -387,13 +381,5 @@ class CutPromptError(ContextTooLongError):
     """The server cut the prompt without saying so."""
 
 
-class _UnreachableError(TransientError):
+class _NoServerError(TransientError):
     """No connection at all: refused, unknown host, no route."""
-
-
-def _connection_problem(error: openai.APIConnectionError) -> TransientError:
-    cause = error.__cause__ or error
-    # By name: the SDK is built on one of two HTTP packages, each with exceptions of its own.
-    if type(cause).__name__ == "ConnectError":
-        return _UnreachableError(f"no connection ({cause})")
-    return TransientError(f"the connection was dropped ({type(cause).__name__}: {cause})")

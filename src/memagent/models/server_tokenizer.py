@@ -9,7 +9,7 @@ from typing import Any
 
 from memagent.core.types import Tokenizer
 from memagent.errors import ModelUnavailableError
-from memagent.models.endpoint import SideChannel
+from memagent.models.side_channel import SideChannel
 from memagent.models.tokenizers import EstimateTokenizer, stretch
 
 _PROBE = "x"

@@ -1,0 +1,62 @@
+"""Requests other than chat completions: what a server says of itself, and its counts of tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from memagent.errors import ModelError
+from memagent.models.background import BackgroundLoop
+from memagent.models.endpoint import Endpoint
+from memagent.models.transport import DroppedError, Transport, UnreachableError
+
+_CONNECTIONS = 8
+
+
+class SideChannel:
+    """Requests to a server's other routes. A failure gives None, because this information is optional.
+
+    It has connections of its own, so that nothing here waits for a memory to be written. Any thread may use it.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, timeout: float = 5.0) -> None:
+        self.endpoint = endpoint
+        self._timeout = timeout
+        self._loop = BackgroundLoop("memagent-side-channel")
+        self._transport: Transport | None = None
+
+    def ask(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answer of a GET (or of a POST of `body`), or None."""
+        text = self._request(url, body)
+        with suppress(ValueError, RecursionError):
+            return None if text is None else json.loads(text)
+        return None
+
+    def text(self, url: str) -> str | None:
+        """The text that a GET answers, or None."""
+        return self._request(url, None)
+
+    def _request(self, url: str, body: Mapping[str, Any] | None) -> str | None:
+        try:
+            return self._loop.run(self._reply(url, body))
+        except (TimeoutError, UnreachableError, DroppedError, ModelError):
+            return None
+
+    async def _reply(self, url: str, body: Mapping[str, Any] | None) -> str | None:
+        if self._transport is None:
+            connect = min(self._timeout, 2.0)
+            self._transport = Transport(self.endpoint, connections=_CONNECTIONS, connect_seconds=connect)
+        async with asyncio.timeout(self._timeout):
+            status, _, text = await self._transport.request(url, body)
+            return text if status == 200 else None
+
+    def close(self) -> None:
+        """Closes the connections. What is asked later has no answer."""
+        self._loop.close(self._farewell())
+
+    async def _farewell(self) -> None:
+        if self._transport is not None:
+            await self._transport.close()

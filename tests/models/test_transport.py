@@ -1,0 +1,151 @@
+"""What goes over the wire, and by which way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from memagent.core.types import Completion, Turn
+from memagent.errors import ConfigError
+from memagent.models.endpoint import Endpoint
+from memagent.models.openai_compatible import OpenAIEngine
+from memagent.models.side_channel import SideChannel
+from memagent.models.transport import DroppedError, Transport, UnreachableError
+from tests.faults import Fault, FaultServer
+from tests.servers import free_port
+
+NAMES = [name for kind in ("http", "https", "all", "no") for name in (f"{kind}_proxy", f"{kind}_PROXY".upper())]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def asked(url: str, path: str, body: Any = None, key: str = "k") -> tuple[int, str]:
+    async def ask() -> tuple[int, str]:
+        transport = Transport(Endpoint.parse(url, key), connections=1, connect_seconds=0.5)
+        try:
+            status, _, text = await transport.request(url + path, body)
+            return status, text
+        finally:
+            await transport.close()
+
+    return asyncio.run(ask())
+
+
+def turn(user: str) -> Turn:
+    return Turn(kind="update", id="chunk-0", user=user, max_tokens=20)
+
+
+class TestRequest:
+    def test_any_text_arrives_in_utf_8(self) -> None:
+        with FaultServer() as server, OpenAIEngine("scripted", server.url) as engine:
+            [result] = engine.generate([turn("Zoë 世界 🌊\x00\u2028")])
+        assert isinstance(result, Completion), result
+        assert server.requests[0]["messages"][0]["content"] == "Zoë 世界 🌊\x00\u2028"
+
+    def test_half_a_surrogate_pair_is_sent_as_a_question_mark(self) -> None:
+        with FaultServer() as server, OpenAIEngine("scripted", server.url) as engine:
+            [result] = engine.generate([turn("a memory that ends in \ud83d")])
+        assert isinstance(result, Completion), result
+        assert server.requests[0]["messages"][0]["content"] == "a memory that ends in ?"
+
+    def test_a_query_of_the_base_url_is_part_of_every_request(self) -> None:
+        with FaultServer() as server, OpenAIEngine("scripted", f"{server.url}?version=2&key=a%20b") as engine:
+            assert engine.facts.models == ("scripted",)
+            engine.generate([turn("x")])
+        assert server.paths == [f"/v1/{path}?version=2&key=a+b" for path in ("models", "chat/completions")]
+
+    def test_nobody_there(self) -> None:
+        with pytest.raises(UnreachableError):
+            asked(f"http://127.0.0.1:{free_port()}/v1", "/models")
+        with pytest.raises(UnreachableError):
+            asked("http://host.invalid/v1", "/models")
+
+    def test_a_reply_that_breaks_off(self) -> None:
+        with FaultServer(faults=[Fault("reset")]) as server, pytest.raises(DroppedError):
+            asked(server.url, "/chat/completions", {"model": "m", "messages": [], "max_tokens": 1})
+
+
+class TestKey:
+    @pytest.mark.parametrize("given", ["key-1", " key-1\n", "key-1\r\n"])
+    def test_space_around_a_key_is_none_of_it(self, given: str) -> None:
+        with FaultServer() as server, OpenAIEngine("scripted", server.url, api_key=given) as engine:
+            engine.generate([turn("x")])
+        assert server.headers[0]["authorization"] == "Bearer key-1"
+
+    @pytest.mark.parametrize("given", ["key\nEvil: 1", "key\x00", "a\tb"])
+    def test_a_key_that_no_header_can_hold(self, given: str) -> None:
+        with pytest.raises(ConfigError, match="the API key has a line break or another control character") as raised:
+            Endpoint.parse("http://h/v1", given)
+        assert given not in str(raised.value)
+
+    def test_whom_openai_bills(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+        monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+        with FaultServer() as server, OpenAIEngine("scripted", server.url) as engine:
+            engine.generate([turn("x")])
+        sent = server.headers[0]
+        assert (sent["openai-organization"], sent["openai-project"]) == ("org-1", "proj-1")
+
+
+class TestProxy:
+    def test_requests_go_through_the_proxy_of_the_environment(self, environment: pytest.MonkeyPatch) -> None:
+        with FaultServer() as proxy:
+            environment.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1").replace("http://", "http://ann:secret@"))
+            asked("http://model.invalid/v1", "/models")
+            assert proxy.paths == ["http://model.invalid/v1/models"]
+            environment.setenv("NO_PROXY", "model.invalid")
+            with pytest.raises(UnreachableError):
+                asked("http://model.invalid/v1", "/chat/completions", {})
+
+    @pytest.mark.parametrize(
+        ("variables", "url", "expected"),
+        [
+            ({}, "http://h/v1", None),
+            ({"http_proxy": "http://p:1"}, "http://h/v1", "http://p:1"),
+            ({"http_proxy": "http://p:1"}, "https://h/v1", None),
+            ({"https_proxy": "p:1"}, "https://h/v1", "http://p:1"),
+            ({"all_proxy": "http://p:1"}, "https://h/v1", "http://p:1"),
+            ({"all_proxy": "http://p:1", "no_proxy": "other,h"}, "https://h:8/v1", None),
+        ],
+    )
+    def test_which_proxy(
+        self, environment: pytest.MonkeyPatch, variables: dict[str, str], url: str, expected: str | None
+    ) -> None:
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        assert Endpoint.parse(url, None).proxy == expected
+
+    def test_a_proxy_that_is_not_http(self, environment: pytest.MonkeyPatch) -> None:
+        environment.setenv("ALL_PROXY", "socks5://ann:secret@p:1")
+        with pytest.raises(
+            ConfigError, match="a socks5 proxy for h, and only HTTP proxies are supported: set NO_PROXY"
+        ) as raised:
+            OpenAIEngine("m", "https://h/v1")
+        assert "secret" not in str(raised.value)
+
+
+class TestSideChannel:
+    def test_a_failure_is_no_answer(self) -> None:
+        with FaultServer(routes={"/v1/text": "plain", "/v1/deep": "[" * 100_000}) as server:
+            channel = SideChannel(Endpoint.parse(server.url, None), timeout=0.5)
+            assert channel.ask(f"{server.url}/models") == {"data": [{"id": "scripted"}]}
+            assert channel.text(f"{server.url}/text") == "plain"
+            assert channel.ask(f"{server.url}/text") is None
+            assert channel.ask(f"{server.url}/deep") is None
+            assert channel.ask(f"{server.url}/nothing") is None
+            assert channel.ask(f"http://127.0.0.1:{free_port()}/") is None
+            channel.close()
+            assert channel.ask(f"{server.url}/models") is None
+
+    def test_a_server_that_does_not_answer_is_given_up(self) -> None:
+        with FaultServer(delay=5.0, routes={"/v1/slow": lambda _: "late"}) as server:
+            channel = SideChannel(Endpoint.parse(server.url, None), timeout=0.2)
+            assert channel.text(f"{server.url}/chat/completions") is None
+            channel.close()
