@@ -29,6 +29,8 @@ class FileTokenizer:
         self._special = _plain_copy(raw)
         self._raw = _plain_copy(raw)
         self._raw.encode_special_tokens = True
+        special = [token.content for token in raw.get_added_tokens_decoder().values() if token.special]
+        self._looks_special = re.compile("|".join(map(re.escape, special)) or "(?!)")
         self.name = name
 
     @classmethod
@@ -49,7 +51,8 @@ class FileTokenizer:
 
     def fewest(self, text: str) -> int:
         """The tokens of `text` for a server that treats text like a special token as one, as most do."""
-        return min(self.count(text), _count(self._special, text))
+        plain = self.count(text)
+        return min(plain, _count(self._special, text)) if self._looks_special.search(text) else plain
 
     def ends(self, text: str) -> list[int]:
         """The character offset after each token; a token that holds part of a character ends after that character."""
