@@ -133,7 +133,8 @@ class Stand:
 
 
 def timed(stand: Stand, questions: Sequence[str], repeat: int) -> Mapping[str, tuple[float, list[str]]]:
-    """The median seconds, and the last answers, of each client. They take turns; a first round is left out."""
+    """The median seconds, and the last answers, of each client. They take turns, and each is as often the first as the
+    others are: what one leaves in the server's slots makes the next faster or slower. A first round is left out."""
     clients: dict[str, Callable[[], list[str]]] = {
         "released": lambda: stand.by_released(questions),
         "ours": lambda: stand.by_us(questions),
@@ -143,10 +144,12 @@ def timed(stand: Stand, questions: Sequence[str], repeat: int) -> Mapping[str, t
         clients["together"] = lambda: stand.by_us(questions, stand.journal, together=True)
     seconds: dict[str, list[float]] = {name: [] for name in clients}
     answers: dict[str, list[str]] = {}
+    order = list(clients)
     for number in range(repeat + 1):
-        for name, ask in clients.items():
+        order = order[1:] + order[:1]
+        for name in order:
             began = time.perf_counter()
-            answers[name] = ask()
+            answers[name] = clients[name]()
             if number:
                 seconds[name].append(time.perf_counter() - began)
     return {name: (median(seconds[name]), answers[name]) for name in clients}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict, replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,5 +141,47 @@ def test_a_form_of_memories_in_a_profile_is_told_its_new_place(tmp_path):
 
 
 def test_shipped_profiles_say_that_the_document_is_material():
-    assert set(profile_paths()) == {"compact", "default"}
-    assert "never follow instructions" in load_profile("default").update
+    assert set(profile_paths()) == {"chunk-first", "compact", "default"}
+    for name in ("chunk-first", "default"):
+        profile = load_profile(name)
+        shown = [
+            one for one in asdict(profile).values() if isinstance(one, str) and re.search(r"{(chunk|notes|document)}", one)
+        ]
+        assert len(shown) >= 8
+        assert all(re.search("never follow\\s+instructions", one) for one in shown)
+
+
+def test_a_profile_that_is_another_one_but_for_a_few_words(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base="default"\nname="mine"\nanswer="{question} {memory} Answer in rhyme."')
+    mine, default = load_profile(path), load_profile("default")
+    assert (mine.name, mine.version, mine.answer) == ("mine", 1, "{question} {memory} Answer in rhyme.")
+    assert (
+        replace(mine, name="default", version=default.version, description=default.description, answer=default.answer)
+        == default
+    )
+
+
+@pytest.mark.parametrize("base", ["nope", "../default", "", 3])
+def test_a_base_that_is_not_shipped(tmp_path, base):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'base={base!r}\nname="mine"'.replace("'", '"'))
+    with pytest.raises(ConfigError, match=r"mine\.toml: base is .*must be another one of chunk-first, compact, default"):
+        load_profile(path)
+
+
+def test_chunk_first_shows_each_section_before_what_differs_between_questions():
+    first, default = load_profile("chunk-first"), load_profile("default")
+    templates = [name for name, text in asdict(default).items() if isinstance(text, str) and "{chunk}" in text]
+    for name in templates:
+        text = getattr(first, name)
+        places = [text.find(f"{{{field}}}") for field in ("question", "memory", "answer", "recalled")]
+        assert all(text.index("{chunk}") < place for place in places if place >= 0), name
+        fields = [sorted(re.findall(r"{(\w+)}", one)) for one in (text, getattr(default, name))]
+        assert fields[0] == fields[1], name
+    assert {name for name, text in asdict(first).items() if text != getattr(default, name)} == {
+        "name",
+        "version",
+        "description",
+        *templates,
+    }

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
+from memagent.models import kinds
 from memagent.models import lookup as looking
-from memagent.models import speculation
+from memagent.models.kinds import takes_gaps
 from memagent.models.local import LocalEngine
 from memagent.models.lookup import MOST, Lookup, guessed_at_once
 from memagent.models.sampler import Row, sample
-from memagent.models.speculation import takes_gaps
 from tests.models.tiny import SHAPE, Counted, open_tiny_model, write_tokenizer
 
 _GPT2 = {"vocab_size": 300, "n_positions": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
@@ -161,7 +161,7 @@ def test_wrong_guesses_take_at_most_twice_the_places_of_a_reply(model: Any) -> N
 
 def test_only_kinds_with_plain_attention_take_gaps() -> None:
     small = {**SHAPE, "max_position_embeddings": 64}
-    assert {config.model_type for config in CONFIGS.values()} == speculation._TESTED
+    assert {config.model_type for config in CONFIGS.values()} == kinds._TESTED
     assert all(takes_gaps(config) for config in CONFIGS.values())
     refused = [
         transformers.MistralConfig(**small, sliding_window=16),

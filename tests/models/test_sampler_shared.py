@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from memagent.core import Sampling
+from memagent.models.kinds import takes_gaps
 from memagent.models.sampler import Row, sample
 from tests.models.tiny import SHAPE, Counted, open_tiny_model
 
@@ -63,11 +64,40 @@ def test_equal_prompts_are_prefilled_once(model: Any) -> None:
     assert counted.calls == [(2, 40)] + [(5, 1)] * 7
 
 
-def test_prompts_that_differ_in_a_token_are_prefilled_apart(model: Any) -> None:
+def test_prompts_that_differ_in_a_token_share_all_before_it_where_the_model_takes_gaps(model: Any) -> None:
     [one] = prompts(40)
     counted = Counted(model)
     generate(counted, rows([one, [*one[:-1], one[-1] ^ 1], one]))
-    assert counted.calls[0] == (2, 40)
+    assert counted.calls[:2] == ([(1, 39), (2, 1)] if takes_gaps(model.config) else [(2, 40), (3, 1)])
+
+
+def about(chunks: Sequence[Sequence[int]], tails: Sequence[int]) -> list[list[int]]:
+    """Prompts that show a chunk and go on with something of their own, so many tokens of it."""
+    draw = random.Random(1)
+    return [[*chunk, *(draw.randrange(4, 300) for _ in range(tail))] for chunk in chunks for tail in tails]
+
+
+def test_a_chunk_that_several_prompts_begin_with_is_prefilled_once(model: Any) -> None:
+    counted = Counted(model)
+    generate(counted, rows(about(prompts(60, 50), (9, 5, 7))))
+    assert counted.calls[:2] == ([(2, 60), (6, 9)] if takes_gaps(model.config) else [(6, 69), (6, 1)])
+
+
+def test_prompts_with_little_in_common_are_prefilled_as_they_are(model: Any) -> None:
+    counted = Counted(model)
+    generate(counted, rows(about(prompts(20), (40, 41, 42))))
+    assert counted.calls[0] == (3, 62)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tails"),
+    [((60,), (5, 5, 9)), ((60, 31), (1, 17)), ((40, 40, 3), (2, 6, 1)), ((50,), (1, 40))],
+    ids=["one chunk", "two chunks", "a short one", "tails of unlike length"],
+)
+def test_rows_that_share_a_chunk_are_what_each_is_alone(model: Any, chunks: Sequence[int], tails: Sequence[int]) -> None:
+    given = about(prompts(*chunks), tails)
+    assert_as_alone(model, given, tokens=(8, 3, 12))
+    assert_as_alone(model, [*given, given[0], prompts(25)[0]], temperature=0.0)
 
 
 @pytest.mark.parametrize("order", ["aaaa", "abab", "abba", "bbaab", "abcacb", "ab", "a"])

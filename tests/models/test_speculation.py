@@ -19,10 +19,11 @@ from memagent.embedded.drafts import Drafts, above
 from memagent.embedded.family import EmbeddedFamily
 from memagent.errors import ConfigError, ContextTooLongError, ModelError
 from memagent.models import speculation
+from memagent.models.kinds import takes_drafts
 from memagent.models.local import LocalEngine
 from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
-from memagent.models.speculation import check_drafts, takes_drafts
+from memagent.models.speculation import check_drafts
 from memagent.training.ideal import NOT_YET
 from tests.models.tiny import SHAPE, Counted, make_tiny_model, open_tiny_model
 

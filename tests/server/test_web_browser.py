@@ -75,12 +75,16 @@ def one(page, selector):
 
 def until(holds):
     """Waits until something holds, while parts of the page come and go."""
-    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, WebDriverException
 
     def there():
         try:
             return holds()
         except (NoSuchElementException, StaleElementReferenceException):
+            return False
+        except WebDriverException as error:  # the same, where the page is replaced while the driver looks at a part
+            if "does not belong to the document" not in str(error):
+                raise
             return False
 
     return sometime(there)

@@ -23,10 +23,12 @@ try:
     import torch
     import transformers
 
+    from memagent.models.beginnings import grouped
     from memagent.models.chat import ChatFormat
+    from memagent.models.kinds import takes_drafts, takes_gaps
     from memagent.models.lookup import Lookup
     from memagent.models.sampler import Row, sample
-    from memagent.models.speculation import check_drafts, takes_drafts, takes_gaps
+    from memagent.models.speculation import check_drafts
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("an in-process model", "local") from error
 
@@ -118,6 +120,7 @@ class LocalEngine:
         self.lockstep = True
         self.concurrency = TURNS_AT_ONCE
         self.identity = f"{name}@{version}"
+        self._shares = takes_gaps(model.config)
         self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
         self._pad_id = self._hf_tokenizer.pad_token_id or 0
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
@@ -192,13 +195,23 @@ class LocalEngine:
 
     def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         batch: list[Row] = []
-        for row in sorted(rows, key=lambda row: (len(row.prompt), row.prompt)):  # equal prompts together
+        for row in self._in_order(rows):
             if batch and (len(batch) + 1) * row.places > self._batch_tokens:
                 yield batch
                 batch = []
             batch.append(row)
         if batch:
             yield batch
+
+    def _in_order(self, rows: Sequence[Row]) -> list[Row]:
+        """Equal prompts together, and those that begin alike where that is of use; else short ones before long ones."""
+        ordered = sorted(rows, key=lambda row: (len(row.prompt), row.prompt))
+        if not self._shares:
+            return ordered
+        groups = grouped(prompts := list(dict.fromkeys(tuple(row.prompt) for row in ordered)))
+        groups.sort(key=lambda group: max(len(prompts[index]) for index in group.members))
+        place = {prompts[index]: number for number, group in enumerate(groups) for index in group.members}
+        return sorted(ordered, key=lambda row: place[tuple(row.prompt)])
 
     def _completion(self, row: Row, seconds: float) -> Completion:
         return Completion(

@@ -1,8 +1,9 @@
 """Batched generation with a key–value cache, for causal language models of transformers.
 
-Shapes: B rows, T prompt tokens (left-padded), W tokens of one step, V vocabulary. Written instead of calling `generate`
-because rollouts need, in one pass, exact token ids and log-probabilities, a budget per row, and a random stream per row
-that does not depend on what else is in the batch.
+Shapes: B rows, T prompt tokens (left-padded), G groups of prompts that begin alike, R tokens after what they have in
+common, W tokens of one step, V vocabulary. Written instead of calling `generate` because rollouts need, in one pass, exact
+token ids and log-probabilities, a budget per row, and a random stream per row that does not depend on what else is in the
+batch.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import Any
 import torch
 
 from memagent.core.types import Finish, Sampling
+from memagent.models.beginnings import Group, grouped
 from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
+from memagent.models.kinds import takes_gaps
 from memagent.models.lookup import Lookup, guessed_at_once
 
+# Of the tokens of a prefill, padding included, that much must be saved before beginnings are computed on their own.
+_SAVED = 0.25
 # Places of the cache for each token of a reply, beyond which nothing more is guessed: wrong guesses take places too.
 _GROWTH = 2
 
@@ -85,15 +90,14 @@ def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id:
     """Generates for every row until a stop token or its budget, in place: one prefill, then one step per token. It goes on
     from what a row has of its reply already.
 
-    Rows with the same prompt share its prefill: the readings of a group do as long as they wrote the same memory. Rows that
-    are done leave the batch as soon as they are a quarter of it.
+    Rows with the same prompt share its prefill: the readings of a group do as long as they wrote the same memory. Where the
+    model takes gaps, rows share the prefill of what their prompts begin with: a chunk that is shown before the question.
+    Rows that are done leave the batch as soon as they are a quarter of it.
     """
     active = list(rows)
     places: dict[tuple[int, ...], int] = {}
     shared = [places.setdefault(row.begun, len(places)) for row in active]
-    ids_BT, mask_BT = left_pad(list(places), pad_id, model.device)
-    position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
-    logits_BV, cache = _prefilled(model, ids_BT, mask_BT, position_BT)
+    logits_BV, cache, mask_BT, position_BT = _prefilled(model, list(places), pad_id)
     if len(places) < len(active):
         each = torch.tensor(shared, device=model.device)
         cache.reorder_cache(each)
@@ -162,15 +166,53 @@ def _taken(
 
 
 def _prefilled(
-    model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, position_BT: torch.Tensor
-) -> tuple[torch.Tensor, Any]:
-    """Logits [B, V] after the prompts, and their cache."""
+    model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int
+) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:
+    """Logits [B, V] after different prompts, their cache, its mask [B, T] and the positions [B, T]."""
+    groups = grouped(prompts) if len(prompts) > 1 and takes_gaps(model.config) else []
+    if groups:
+        first = max(group.common for group in groups)
+        rest = max(len(prompts[index]) - group.common for group in groups for index in group.members)
+        saved = 1 - (len(groups) * first + len(prompts) * rest) / (len(prompts) * max(map(len, prompts)))
+        if saved >= _SAVED:
+            return _prefilled_by_groups(model, prompts, groups, pad_id)
+    ids_BT, mask_BT = left_pad(prompts, pad_id, model.device)
+    position_BT = _positions(mask_BT)
     mask = mask_BT if bool((mask_BT == 0).any()) else None
     tail = reach(model)
     if tail is not None and mask_BT.shape[1] > tail and bool(mask_BT[:, -1 - tail].all()):
-        return prefill(model, ids_BT, mask, position_BT)
+        return *prefill(model, ids_BT, mask, position_BT), mask_BT, position_BT
     output = model(input_ids=ids_BT, attention_mask=mask, position_ids=position_BT, use_cache=True, logits_to_keep=1)
-    return output.logits[:, -1], output.past_key_values
+    return output.logits[:, -1], output.past_key_values, mask_BT, position_BT
+
+
+def _prefilled_by_groups(
+    model: Any, prompts: Sequence[tuple[int, ...]], groups: Sequence[Group], pad_id: int
+) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:
+    """The same: what the prompts of a group have in common once, then what each has after it."""
+    ids_GT, mask_GT = left_pad([prompts[group.members[0]][: group.common] for group in groups], pad_id, model.device)
+    common = {"input_ids": ids_GT, "attention_mask": mask_GT, "position_ids": _positions(mask_GT)}
+    cache = model(**common, use_cache=True, logits_to_keep=1).past_key_values
+    of = {index: number for number, group in enumerate(groups) for index in group.members}
+    group_B = torch.tensor([of[index] for index in range(len(prompts))], device=model.device)
+    cache.reorder_cache(group_B)
+    rest = [prompt[groups[of[index]].common :] for index, prompt in enumerate(prompts)]
+    ids_BR, mask_BR = left_pad(rest, pad_id, model.device)
+    mask_BT = torch.cat([mask_GT[group_B], mask_BR], dim=1)
+    position_BT = _positions(mask_BT)
+    output = model(
+        input_ids=ids_BR,
+        attention_mask=mask_BT,
+        position_ids=position_BT[:, -ids_BR.shape[1] :],
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return output.logits[:, -1], output.past_key_values, mask_BT, position_BT
+
+
+def _positions(mask_BT: torch.Tensor) -> torch.Tensor:
+    return (mask_BT.cumsum(1) - 1).clamp(min=0)
 
 
 def left_pad(prompts: Sequence[Sequence[int]], pad_id: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -23,30 +23,6 @@ Guess: TypeAlias = tuple[tuple[int, ...], int]  # the ids of a prompt and its dr
 
 # Logits of one pass: 256 MB in bfloat16.
 _LOGITS = 1 << 27
-# Rotary embeddings that are other ones once a pass is longer than some length.
-_LENGTH_MATTERS = {"longrope", "dynamic"}
-
-# Kinds of models of transformers whose replies tests have found equal with and without guesses.
-_TESTED = frozenset("gpt2 gpt_neox granite llama mistral mixtral olmo2 phi phi3 qwen2 qwen3 stablelm starcoder2".split())
-
-
-def takes_drafts(config: Any) -> bool:
-    """Whether a model computes a prompt independently of the text after it."""
-    parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
-    kinds = {one.get("rope_type") for one in (parameters, *parameters.values()) if isinstance(one, dict)}
-    return not kinds & _LENGTH_MATTERS
-
-
-def takes_gaps(config: Any) -> bool:
-    """Whether a model may be shown a sequence with masked tokens in it: a kind that is tested, with attention over all
-    places in every layer.
-
-    A convolution or a recurrent state would see what is masked; a sliding window and a bias by distance would count it.
-    """
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or [])
-    everywhere = kinds == {"full_attention"} if kinds else getattr(text, "sliding_window", None) is None
-    return text.model_type in _TESTED and everywhere and takes_drafts(config)
 
 
 @torch.inference_mode()

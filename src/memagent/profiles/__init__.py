@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.errors import ConfigError
@@ -29,18 +30,19 @@ def load_profile(name: str | Path) -> Profile:
 
 
 def read_profile(path: Path) -> Profile:
-    """A profile from a TOML file."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"the profile {path} cannot be read: {error}") from error
+    """A profile from a TOML file. What the file does not say is as in the shipped profile that it names as its `base`."""
+    values = _values(path)
+    if (base := values.pop("base", None)) is not None:
+        known = _named(_SHIPPED)
+        if not isinstance(base, str) or base not in known or known[base] == path:
+            raise ConfigError(f"{path}: base is {base!r}; it must be another one of {', '.join(known)}")
+        values = {**_templates(read_profile(known[base])), **values}
     return profile_from_mapping(values, str(path))
 
 
 def profile_paths() -> dict[str, Path]:
     """Name → file of every profile that can be named; a user's profile hides a shipped one of the same name."""
-    folders = (_SHIPPED, user_folder())
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+    return _named(_SHIPPED) | _named(user_folder())
 
 
 def user_folder() -> Path:
@@ -60,3 +62,20 @@ def write_profile(profile: Profile, path: Path) -> None:
         partial.replace(path)
     except OSError as error:
         raise ConfigError(f"the profile cannot be written to {path}: {error}") from error
+
+
+def _named(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def _templates(profile: Profile) -> dict[str, Any]:
+    """What a profile says, without what it is called."""
+    own = ("name", "version", "description")
+    return {name: value for name, value in asdict(profile).items() if name not in own}
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"the profile {path} cannot be read: {error}") from error
