@@ -12,7 +12,7 @@ from memagent.core import Turn
 from memagent.errors import ConfigError
 from memagent.models.concurrency import MOST, AtOnce, Gate, most_of
 from memagent.models.openai_compatible import OpenAIEngine
-from tests.faults import FaultServer
+from tests.faults import Fault, FaultServer
 
 
 class Server:
@@ -99,6 +99,42 @@ def test_a_request_that_fails_or_is_cancelled_gives_its_place_back() -> None:
             pass
 
     asyncio.run(asyncio.wait_for(fail(), 5))
+
+
+def test_a_server_that_has_too_many_requests_gets_half_as_many() -> None:
+    async def refuse() -> list[int]:
+        server = Server(knee=1000)
+        gate = Gate("auto", clock=lambda: server.now)
+        await server.reads(gate, 2000)
+        assert gate.limit == MOST
+        limits = []
+        for _ in range(8):
+            async with gate.through():
+                gate.overloaded()
+                gate.overloaded()  # that of another request of the same moment
+            limits.append(gate.limit)
+            await server.reads(gate, 300)
+        return limits
+
+    assert asyncio.run(refuse()) == [32, 16, 8, 4, 2, 1, 1, 1]
+
+
+def test_a_given_number_stays_where_a_server_has_too_many() -> None:
+    gate = Gate(8)
+    gate.overloaded()
+    assert gate.limit == 8
+
+
+def test_too_many_requests_of_an_engine_are_sent_again_with_fewer_at_a_time() -> None:
+    turns = [Turn(kind="update", id=f"chunk-{number}", user="one two three", max_tokens=20) for number in range(60)]
+
+    def busy(number: int) -> Fault | None:
+        return Fault("status", status=429, headers={"Retry-After": "0"}) if 4 <= number < 8 else None
+
+    with FaultServer(faults=busy, delay=0.01) as server, OpenAIEngine("scripted", server.url, concurrency="auto") as engine:
+        results = engine.generate(turns)
+        assert [getattr(one, "text", one) for one in results] == ["one two three"] * 60
+        assert engine.concurrency <= 4
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, "many", 1.5, None])

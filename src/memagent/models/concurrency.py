@@ -28,15 +28,15 @@ def most_of(concurrency: AtOnce) -> int:
 
 class Gate:
     """Lets requests through. With "auto" it begins with a few at a time, and doubles them as long as that gives more tokens
-    a second; then it stays. Only replies that came while requests waited, or all there was room for were under way, count:
-    a reading with one turn at a time says nothing about the server.
+    a second; then it stays. A server that says it has too many halves them. Only replies that came while requests waited,
+    or all there was room for were under way, count: a reading with one turn at a time says nothing about the server.
 
     All methods belong to one event loop, `limit` may be read anywhere. `clock` gives seconds.
     """
 
     def __init__(self, concurrency: AtOnce, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most_of(concurrency)
-        self._climbing = concurrency == "auto"
+        self._climbs = self._climbing = concurrency == "auto"
         self.limit = _FIRST if self._climbing else self._most
         self._room = asyncio.Semaphore(self.limit)
         self._owed = 0  # places that are taken away once they are free
@@ -56,6 +56,12 @@ class Gate:
             else:
                 self._room.release()
 
+    def overloaded(self) -> None:
+        """The server said that it has too many requests: with "auto", half as many from now on, and no more later."""
+        if self._climbs and not self._owed and self.limit > 1:  # refusals that come together are one
+            self._climbing = False
+            self._halve()
+
     def _replied(self, tokens: int) -> None:
         if not self._climbing:
             return
@@ -71,8 +77,7 @@ class Gate:
         """Goes on to twice as many, or back and stays."""
         if rate < _WORTH * self._before:
             self._climbing = False
-            self._owed += self.limit - self.limit // 2
-            self.limit //= 2
+            self._halve()
             return
         more = min(2 * self.limit, self._most) - self.limit
         self._climbing, self._before = more > 0, rate
@@ -80,6 +85,10 @@ class Gate:
         for _ in range(more):
             self._room.release()
         self._restart()
+
+    def _halve(self) -> None:
+        self._owed += self.limit - self.limit // 2
+        self.limit //= 2
 
     def _restart(self) -> None:
         self._replies, self._tokens, self._began = 0, 0, self._clock()

@@ -253,6 +253,8 @@ class OpenAIEngine:
                 continue
             except TransientError as error:
                 problem = error
+                if error.status == 429:
+                    self._gate.overloaded()
             if attempt > self._allowed(problem):
                 raise self._given_up(attempt, problem)
             wait = self._backoff.wait(attempt, problem.asked)
