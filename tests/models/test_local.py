@@ -62,6 +62,50 @@ def test_small_batches_change_nothing(engine, monkeypatch):
     assert [one.token_ids for one in engine.generate(TURNS)] == whole
 
 
+class Cramped:
+    """A model that runs out of memory with more than so many rows at once."""
+
+    def __init__(self, model, rows):
+        self.model, self.rows, self.most, self.refused = model, rows, 0, 0
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def __call__(self, **options):
+        if len(options["input_ids"]) > self.rows:
+            self.refused += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.most = max(self.most, len(options["input_ids"]))
+        return self.model(**options)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_a_batch_that_memory_does_not_hold_is_done_in_parts(engine, monkeypatch, caplog, rows):
+    turns = [
+        turn(f"what is the colour of the {house}?", seed=number, temperature=number % 2)
+        for number, house in enumerate("abcdefg")
+    ]
+    expected = [result.text for result in engine.generate(turns)]
+    cramped = Cramped(engine.model, rows)
+    monkeypatch.setattr(engine, "model", cramped)
+    monkeypatch.setattr(engine, "_batch_tokens", engine._batch_tokens)
+    assert [result.text for result in engine.generate(turns)] == expected
+    assert cramped.most <= rows
+    assert "out of memory with 7 prompts at once: going on with 4" in caplog.text
+    refused = cramped.refused
+    assert [result.text for result in engine.generate(turns)] == expected
+    assert cramped.refused <= refused, "the next batches are smaller from the start"
+
+
+def test_one_prompt_that_memory_does_not_hold_is_named(engine, monkeypatch):
+    monkeypatch.setattr(engine, "model", Cramped(engine.model, 0))
+    monkeypatch.setattr(engine, "_batch_tokens", engine._batch_tokens)
+    with pytest.raises(
+        ModelError, match=r"out of memory with one prompt of \d+ tokens and \d+ to generate: use smaller chunks"
+    ):
+        engine.generate([turn("x")] * 2)
+
+
 def test_log_probabilities_are_those_of_a_plain_forward_pass(engine):
     for one in engine.generate([turn("a house", temperature=1.0, seed=4), turn("the hill")]):
         ids = torch.tensor([one.prompt_ids + one.token_ids])

@@ -375,7 +375,7 @@ def test_a_draft_for_which_there_is_no_memory_is_left_out(
     [drafted] = engine.generate([turn("a house", plain.text)])
     assert drafted.token_ids == plain.token_ids
     lenient = lenient_engine(folder)
-    with pytest.raises(ModelError, match="out of memory with 1 prompts"):  # without it the reply would be another one
+    with pytest.raises(ModelError, match="out of memory with one prompt"):  # without it the reply would be another one
         lenient.generate([turn("a house", plain.text)])
     [drawn] = engine.generate([turn("a house", temperature=0.5)])
     [again] = lenient.generate([turn("a house", plain.text, temperature=0.5)])  # what is sampled is held to nothing

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -31,6 +32,8 @@ try:
     from memagent.models.speculation import check_drafts
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("an in-process model", "local") from error
+
+log = logging.getLogger("memagent.models")
 
 # Prompt tokens generated together: bounds the memory of activations and cache. More is slower on a CPU
 # (docs/results/failed-experiments.md).
@@ -152,19 +155,42 @@ class LocalEngine:
         with self._lock:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
-                try:
-                    check_drafts(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
-                except torch.OutOfMemoryError as error:
-                    if any(row.accept for row in batch):
-                        raise _too_much(batch) from error
-                    # else a draft only saves time: all of it is generated
+                # A draft only saves time, unless it may change the reply: the rest is generated.
+                if lossy := [row for row in self._in_parts(check_drafts, batch) if row.accept]:
+                    raise _too_much(lossy[0])
             for batch in self._batches([row for row in rows if not row.done]):
-                try:
-                    sample(self.model, batch, stop_ids=self._stop_ids, pad_id=self._pad_id)
-                except torch.OutOfMemoryError as error:
-                    raise _too_much(batch) from error
+                if lost := self._in_parts(sample, batch):
+                    raise _too_much(lost[0])
             seconds = encoding + (time.perf_counter() - began) / max(1, len(rows))
         return [self._completion(row, seconds) for row in rows]
+
+    def _in_parts(self, work: Callable[..., None], batch: list[Row]) -> list[Row]:
+        """Does something with the rows of a batch, in halves, quarters and so on if memory runs out; the next batches are
+        smaller from then on. Returns the rows that there is no memory for, each alone."""
+        parts, lost = [batch], list[Row]()
+        while parts:
+            part = parts.pop()
+            if self._done(work, part):
+                continue
+            if len(part) == 1:
+                lost += part
+                continue
+            half = (len(part) + 1) // 2
+            self._batch_tokens = min(self._batch_tokens, half * max(row.places for row in part))
+            log.warning("out of memory with %d prompts at once: going on with %d", len(part), half)
+            # What was done before memory ran out stays: a row goes on from there.
+            parts += [part[half:], part[:half]]
+        return lost
+
+    def _done(self, work: Callable[..., None], part: Sequence[Row]) -> bool:
+        """Whether there was memory for it."""
+        left = [row for row in part if not (row.ids if work is check_drafts else row.done)]
+        try:
+            if left:
+                work(self.model, left, stop_ids=self._stop_ids, pad_id=self._pad_id)
+        except torch.OutOfMemoryError:
+            return False
+        return True
 
     def _draft(self, turn: Turn, row: Row) -> None:
         if not turn.draft or not (self._speculate or self._looks_up):
@@ -272,11 +298,10 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(token for token in ids if token is not None)
 
 
-def _too_much(batch: Sequence[Row]) -> ModelError:
-    longest = max(len(row.prompt) for row in batch)
+def _too_much(row: Row) -> ModelError:
     return ModelError(
-        f"out of memory with {len(batch)} prompts of up to {longest} tokens at once: use smaller chunks,"
-        " fewer questions at a time, or a smaller batch_tokens"
+        f"out of memory with one prompt of {len(row.prompt)} tokens and {row.max_tokens} to generate: use smaller chunks or"
+        " a smaller memory"
     )
 
 
