@@ -102,3 +102,18 @@ def test_a_file_that_changes_under_way_is_noticed(tmp_path):
     opened(tmp_path, {**JOB, "id": "a"}, {**JOB, "id": "c"})
     with pytest.raises(ConfigError, match="line 2: the file has changed"):
         next(jobs)
+
+
+def test_long_documents_are_read_first(tmp_path):
+    for name, size in (("short", 10), ("long", 1000), ("middle", 100)):
+        (tmp_path / f"{name}.txt").write_text("x" * size)
+    lines = [{"document": f"{name}.txt", "question": "?", "id": name} for name in ("short", "long", "*", "middle", "gone")]
+    lines += [{"document": ["long.txt", "middle.txt"], "question": "?", "id": "both"}]
+    lines += [{"text": "y" * 500, "question": "?", "id": "text"}, {"document": ".", "question": "?", "id": "folder"}]
+    path = tmp_path / "jobs.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    jobs = JobFile.open(path)
+    order = [job.id for job in jobs.longest_first()]
+    assert order == ["both", "long", "text", "middle", "short", "*", "gone", "folder"]
+    assert [job.number for job in jobs.longest_first()] == [list(jobs.numbers()).index(id) for id in order]
+    assert [job.id for job in jobs] == [line["id"] for line in lines]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import gc
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ from memagent.errors import ConfigError
 from memagent.models.endpoint import Endpoint
 from memagent.models.openai_compatible import OpenAIEngine
 from memagent.models.side_channel import SideChannel
-from memagent.models.transport import DroppedError, Transport, UnreachableError
+from memagent.models.transport import DroppedError, Line, UnreachableError
 from tests.faults import Fault, FaultServer
+from tests.server.web_service import until
 from tests.servers import free_port
 
 NAMES = [name for kind in ("http", "https", "all", "no") for name in (f"{kind}_proxy", f"{kind}_PROXY".upper())]
@@ -27,15 +31,16 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def asked(url: str, path: str, body: Any = None, key: str = "k") -> tuple[int, str]:
-    async def ask() -> tuple[int, str]:
-        transport = Transport(Endpoint.parse(url, key), connections=1, connect_seconds=0.5)
-        try:
-            status, _, text = await transport.request(url + path, body)
-            return status, text
-        finally:
-            await transport.close()
+    class Owner:
+        """Whoever has the line."""
 
-    return asyncio.run(ask())
+    line = Line(owner := Owner(), Endpoint.parse(url, key), name="test", connections=1, connect_seconds=0.5)
+    try:
+        status, _, text = line.run(line.request(url + path, body))
+        return status, text
+    finally:
+        del owner
+        line.close()
 
 
 def turn(user: str) -> Turn:
@@ -149,3 +154,29 @@ class TestSideChannel:
             channel = SideChannel(Endpoint.parse(server.url, None), timeout=0.2)
             assert channel.text(f"{server.url}/chat/completions") is None
             channel.close()
+
+
+class TestForgottenEngine:
+    def test_it_leaves_no_thread_and_no_connection(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with FaultServer() as server:
+            before = threading.active_count()
+            engine = OpenAIEngine("scripted", server.url)
+            engine.generate([turn("x")])
+            assert engine.facts.models == ("scripted",)
+            assert threading.active_count() > before
+            del engine
+            gc.collect()
+            until(lambda: threading.active_count() <= before)
+        assert capfd.readouterr().err == ""
+
+    def test_a_program_that_forgets_to_close_one_ends_in_silence(self) -> None:
+        program = """
+import sys
+from memagent.core import Turn
+from memagent.models.openai_compatible import OpenAIEngine
+engine = OpenAIEngine("scripted", sys.argv[1])
+print(engine.generate([Turn(kind="update", id="chunk-1", user="x", max_tokens=5)])[0].text, engine.facts.models)
+"""
+        with FaultServer() as server:
+            run = subprocess.run([sys.executable, "-c", program, server.url], capture_output=True, text=True, timeout=60)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "x ('scripted',)\n", "")

@@ -96,8 +96,9 @@ class BatchFolder:
         return folder
 
     def left(self) -> Iterator[tuple[Job, list[str]]]:
-        """The jobs in order, with their questions that have no record yet; each is loaded when it is asked for."""
-        for job in self.jobs:
+        """The jobs, long documents first, with their questions that have no record yet; each is loaded when it is asked
+        for."""
+        for job in self.jobs.longest_first():
             if left := [question for question in job.questions if not self.has(job.id, question)]:
                 yield job, left
 

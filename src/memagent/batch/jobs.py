@@ -10,7 +10,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,6 +96,7 @@ class _Entry:
     size: int
     form: int
     questions: int
+    bytes: int
 
 
 class JobFile:
@@ -152,7 +153,16 @@ class JobFile:
 
     def __iter__(self) -> Iterator[Job]:
         """The jobs in order, each loaded when it is asked for. Raises ConfigError if the file has changed since."""
-        for number, entry in enumerate(self._entries):
+        return self._loaded(range(len(self)))
+
+    def longest_first(self) -> Iterator[Job]:
+        """The jobs by the size of their documents, so that no long one is left when all others have ended. Of folders and
+        patterns the size is not known: they come last."""
+        return self._loaded(sorted(range(len(self)), key=lambda number: -self._entries[number].bytes))
+
+    def _loaded(self, numbers: Iterable[int]) -> Iterator[Job]:
+        for number in numbers:
+            entry = self._entries[number]
             with self.path.open("rb") as stream:
                 stream.seek(entry.place)
                 raw = stream.read(entry.size)
@@ -193,9 +203,11 @@ class JobFile:
         form = Form(reader=line.reader, schema=self._schema(line.form))
         if form not in self.forms:
             self.forms.append(form)
-        missing = [path for path in line.named if not _may_exist(self._absolute(path))]
+        paths = [self._absolute(path) for path in line.named]
+        missing = [given for given, path in zip(line.named, paths, strict=True) if not _may_exist(path)]
         self.missing += [(number, path) for path in missing]
-        self._entries.append(_Entry(id, number, place, len(raw), self.forms.index(form), len(line.asked)))
+        size = sum(map(_size, paths)) if paths else len(raw)
+        self._entries.append(_Entry(id, number, place, len(raw), self.forms.index(form), len(line.asked), size))
 
     def _schema(self, given: str | dict[str, Any] | None) -> str:
         if given is None:
@@ -237,3 +249,11 @@ def _id(line: JobLine, raw: bytes) -> str:
 def _may_exist(path: str) -> bool:
     """Whether something is there. A pattern is looked up when its turn comes."""
     return glob.has_magic(path) or Path(path).exists()
+
+
+def _size(path: str) -> int:
+    """The bytes of a file; 0 of what is none, or cannot be looked at."""
+    try:
+        return Path(path).stat().st_size if Path(path).is_file() else 0
+    except (OSError, ValueError):
+        return 0

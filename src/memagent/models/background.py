@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from memagent.errors import ModelError
@@ -53,10 +54,11 @@ class BackgroundLoop:
             if farewell is not None:
                 farewell.close()
             return
-        asyncio.run_coroutine_threadsafe(_wind_down(farewell), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        done = asyncio.run_coroutine_threadsafe(_wind_down(farewell), loop)
+        done.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        if thread is not threading.current_thread():  # an engine that is collected there cannot wait for itself
+            done.result()
+            thread.join()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -65,9 +67,14 @@ class BackgroundLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 # A daemon: a program that forgets to close its engine must still be able to end.
-                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=_run, args=[self._loop], name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
 
 
 async def _wind_down(farewell: Coroutine[Any, Any, None] | None) -> None:
@@ -77,4 +84,5 @@ async def _wind_down(farewell: Coroutine[Any, Any, None] | None) -> None:
     await asyncio.gather(*others, return_exceptions=True)
     if farewell is not None:
         await farewell
-    await asyncio.get_running_loop().shutdown_default_executor()
+    with suppress(RuntimeError):  # some versions of Python start no thread for it while the interpreter ends
+        await asyncio.get_running_loop().shutdown_default_executor()

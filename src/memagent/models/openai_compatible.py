@@ -25,7 +25,7 @@ from memagent.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from memagent.models.background import CLOSED, BackgroundLoop
+from memagent.models.background import CLOSED
 from memagent.models.concurrency import AtOnce, Gate, most_of
 from memagent.models.discovery import ServerFacts, discover, speculation
 from memagent.models.endpoint import Endpoint
@@ -35,7 +35,7 @@ from memagent.models.retrying import Backoff, retry_after
 from memagent.models.server_tokenizer import ServerTokenizer, tokenizer_for_server
 from memagent.models.side_channel import SideChannel
 from memagent.models.tokenizers import FileTokenizer, fewest_tokens
-from memagent.models.transport import DroppedError, Transport, UnreachableError
+from memagent.models.transport import DroppedError, Line, UnreachableError
 from memagent.models.usage import Counts, check_usage
 
 log = logging.getLogger("memagent.models")
@@ -91,7 +91,6 @@ class OpenAIEngine:
             raise ConfigError(f"timeout must be more than 0 s ({timeout}) and retries at least 0 ({retries})")
         self.model = model
         self._endpoint = Endpoint.parse(base_url, api_key)
-        self._connections = most_of(concurrency)
         self._timeout = timeout
         self._retries = retries
         self._window = window
@@ -101,9 +100,9 @@ class OpenAIEngine:
         self._backoff = backoff or Backoff()
         self._usage = check_usage(usage)
         self._predict = predict
-        self._loop = BackgroundLoop("memagent-openai")
+        connections, connect = most_of(concurrency), min(timeout, 10.0)
+        self._line = Line(self, self._endpoint, name="memagent-openai", connections=connections, connect_seconds=connect)
         self._gate = Gate(concurrency)
-        self._transport: Transport | None = None
         self._channel = SideChannel(self._endpoint)
         self._facts: ServerFacts | None = None
         self._answered = False
@@ -185,13 +184,13 @@ class OpenAIEngine:
         if not turns:
             return []
         try:
-            return self._loop.run(self._all(turns))
+            return self._line.run(self._all(turns))
         except concurrent.futures.CancelledError:  # by close, from another thread
             return [ModelError(CLOSED) for _ in turns]
 
     async def agenerate(self, turn: Turn) -> Completion:
         """Answers one turn, on any event loop. Cancelling the awaiting task cancels the request."""
-        future: concurrent.futures.Future[Completion] = self._loop.submit(self._complete(turn))
+        future: concurrent.futures.Future[Completion] = self._line.submit(self._complete(turn))
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -203,7 +202,7 @@ class OpenAIEngine:
     def close(self) -> None:
         """Cancels running requests and closes connections and thread. Repeated calls are allowed."""
         self._closed = True
-        self._loop.close(self._farewell())
+        self._line.close()
         self._channel.close()
 
     def __enter__(self) -> OpenAIEngine:
@@ -214,10 +213,6 @@ class OpenAIEngine:
 
     def __repr__(self) -> str:
         return f"OpenAIEngine({self.identity!r})"
-
-    async def _farewell(self) -> None:
-        if self._transport is not None:
-            await self._transport.close()
 
     async def _all(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
         results = await asyncio.gather(*map(self._complete, turns), return_exceptions=True)
@@ -279,7 +274,7 @@ class OpenAIEngine:
         try:
             async with asyncio.timeout(self._timeout):
                 url = f"{self._endpoint.base_url}/chat/completions"
-                status, headers, text = await self._connected().request(url, self._request(turn))
+                status, headers, text = await self._line.request(url, self._request(turn))
             self._answered = True
             if status == 200:
                 return completion(text, time.perf_counter() - started)
@@ -372,12 +367,6 @@ class OpenAIEngine:
         if isinstance(self._tokenizer, FileTokenizer):
             return self._tokenizer.fewest(text.strip()) - _CUT_TOLERANCE
         return fewest_tokens(text)
-
-    def _connected(self) -> Transport:
-        if self._transport is None:
-            connect = min(self._timeout, 10.0)
-            self._transport = Transport(self._endpoint, connections=self._connections, connect_seconds=connect)
-        return self._transport
 
 
 _UNSUPPORTED = re.compile(r"unsupported|not support|unexpected|unrecogni[sz]ed|unknown|not permitted|forbidden", re.I)

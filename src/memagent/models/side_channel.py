@@ -9,9 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from memagent.errors import ModelError
-from memagent.models.background import BackgroundLoop
 from memagent.models.endpoint import Endpoint
-from memagent.models.transport import DroppedError, Transport, UnreachableError
+from memagent.models.transport import DroppedError, Line, UnreachableError
 
 _CONNECTIONS = 8
 
@@ -25,8 +24,8 @@ class SideChannel:
     def __init__(self, endpoint: Endpoint, *, timeout: float = 5.0) -> None:
         self.endpoint = endpoint
         self._timeout = timeout
-        self._loop = BackgroundLoop("memagent-side-channel")
-        self._transport: Transport | None = None
+        connect = min(timeout, 2.0)
+        self._line = Line(self, endpoint, name="memagent-side-channel", connections=_CONNECTIONS, connect_seconds=connect)
 
     def ask(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """The JSON answer of a GET (or of a POST of `body`), or None."""
@@ -41,22 +40,15 @@ class SideChannel:
 
     def _request(self, url: str, body: Mapping[str, Any] | None) -> str | None:
         try:
-            return self._loop.run(self._reply(url, body))
+            return self._line.run(self._reply(url, body))
         except (TimeoutError, UnreachableError, DroppedError, ModelError):
             return None
 
     async def _reply(self, url: str, body: Mapping[str, Any] | None) -> str | None:
-        if self._transport is None:
-            connect = min(self._timeout, 2.0)
-            self._transport = Transport(self.endpoint, connections=_CONNECTIONS, connect_seconds=connect)
         async with asyncio.timeout(self._timeout):
-            status, _, text = await self._transport.request(url, body)
+            status, _, text = await self._line.request(url, body)
             return text if status == 200 else None
 
     def close(self) -> None:
         """Closes the connections. What is asked later has no answer."""
-        self._loop.close(self._farewell())
-
-    async def _farewell(self) -> None:
-        if self._transport is not None:
-            await self._transport.close()
+        self._line.close()

@@ -1,4 +1,4 @@
-"""Requests to one server: a pool of connections that belongs to an event loop.
+"""Requests to one server.
 
 By aiohttp, whose parser is compiled: beside a request through it the openai SDK takes several times as long
 (docs/decisions/0004).
@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 import ssl
 import sys
-from collections.abc import Mapping
-from typing import Any
+import weakref
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import aiohttp
 
+from memagent.models.background import BackgroundLoop
 from memagent.models.endpoint import Endpoint
+
+T = TypeVar("T")
 
 # Clients and servers (uvicorn: 5 s) both drop idle connections; dropping them first avoids writing into a closing one.
 _IDLE_SECONDS = 2.0
@@ -29,20 +34,36 @@ class DroppedError(Exception):
     """The connection ended before the reply did, or what came over it was not HTTP."""
 
 
-class Transport:
-    """Connections to an endpoint, at most so many at a time. Create, use and close it on one event loop."""
+class Line:
+    """Connections to an endpoint, at most so many at a time, and the event loop in a thread of its own that they belong to.
 
-    def __init__(self, endpoint: Endpoint, *, connections: int, connect_seconds: float = _CONNECT_SECONDS) -> None:
-        self._proxy = endpoint.proxy
-        self._query = endpoint.query or None
-        self._session = aiohttp.ClientSession(
-            headers={"User-Agent": "memagent", **endpoint.headers},
-            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=_IDLE_SECONDS, ssl=_trusted()),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
-        )
+    Both begin with the first request, and end with `close` or, where that was forgotten, with the `owner`.
+    """
+
+    def __init__(
+        self, owner: object, endpoint: Endpoint, *, name: str, connections: int, connect_seconds: float = _CONNECT_SECONDS
+    ) -> None:
+        self._endpoint = endpoint
+        self._connections = connections
+        self._connect_seconds = connect_seconds
+        self._loop = BackgroundLoop(name)
+        self._open: aiohttp.ClientSession | None = None
+        weakref.finalize(owner, self.close)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs `work`, which makes requests, on the loop. Raises ModelError after `close`."""
+        return self._loop.submit(work)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` on the loop and waits for it."""
+        return self._loop.run(work)
+
+    def close(self) -> None:
+        """Cancels what runs, and closes connections and thread. Repeated calls are allowed."""
+        self._loop.close(self._farewell())
 
     async def request(self, url: str, body: Mapping[str, Any] | None = None) -> tuple[int, Mapping[str, str], str]:
-        """Status, headers and text of a GET, or of a POST of `body` as JSON.
+        """Status, headers and text of a GET, or of a POST of `body` as JSON. To be awaited on the loop.
 
         Raises UnreachableError and DroppedError. It waits for ever: the caller sets the time.
         """
@@ -52,7 +73,7 @@ class Transport:
         method, headers = ("GET", None) if sent is None else ("POST", {"Content-Type": "application/json"})
         try:
             async with self._session.request(
-                method, url, data=sent, headers=headers, params=self._query, proxy=self._proxy
+                method, url, data=sent, headers=headers, params=self._endpoint.query or None, proxy=self._endpoint.proxy
             ) as reply:
                 return reply.status, reply.headers, (await reply.read()).decode(errors="replace")
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -60,9 +81,19 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise DroppedError(f"{type(error).__name__}: {error}") from None
 
-    async def close(self) -> None:
-        """Closes all connections."""
-        await self._session.close()
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        if self._open is None:
+            self._open = aiohttp.ClientSession(
+                headers={"User-Agent": "memagent", **self._endpoint.headers},
+                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_IDLE_SECONDS, ssl=_trusted()),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
+            )
+        return self._open
+
+    async def _farewell(self) -> None:
+        if self._open is not None:
+            await self._open.close()
 
 
 def _json(body: Mapping[str, Any]) -> bytes:
