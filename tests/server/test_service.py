@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import sqlite3
 import threading
 import time
 from contextlib import ExitStack
@@ -132,6 +134,46 @@ def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
         for id in ids:
             client.delete(f"/v1/readings/{id}")
         assert len(list((tmp_path / "files").iterdir())) == 1
+
+
+def test_what_is_deleted_is_in_no_file_of_the_service_any_more(tmp_path, monkeypatch) -> None:
+    connect = sqlite3.connect
+
+    def plain(*given, **options) -> sqlite3.Connection:
+        """A connection as most builds of SQLite make it; some overwrite what is deleted of their own accord."""
+        db = connect(*given, **options)
+        db.execute("PRAGMA secure_delete=OFF")
+        return db
+
+    def found() -> set[bytes]:
+        data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        return {text for text in (b"Whose-question", b"Whose-file", b"Whose-name", b"4821973") if text in data}
+
+    monkeypatch.setattr(sqlite3, "connect", plain)
+    with served(model(), tmp_path) as client:
+        kept = client.post("/v1/files", files={"file": ("Whose-name.txt", b"Whose-file")}).json()
+        begun = client.post("/v1/readings", json={"question": "Whose-question is the code?", "text": TEXT}).json()
+        assert ended(client, begun["id"])["result"]["answer"] == "4821973"
+        assert found() == {b"Whose-question", b"Whose-file", b"Whose-name", b"4821973"}
+        assert client.delete(f"/v1/readings/{begun['id']}").status_code == 204
+        assert found() == {b"Whose-file", b"Whose-name"}
+        assert client.delete(f"/v1/files/{kept['id']}").status_code == 200
+        assert found() == set()
+
+
+def test_only_the_user_of_the_service_can_read_its_folder(tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        with served(model(), tmp_path / "data" / "service") as client:
+            client.post("/v1/files", files={"file": ("a.txt", b"one")})
+            begun = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()
+            ended(client, begun["id"])
+            modes = {path: (path.is_dir(), path.stat().st_mode & 0o777) for path in (tmp_path / "data").rglob("*")}
+            assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+    assert len([path for path in modes if path.parent.name == "files"]) == 2
+    assert set(modes.values()) == {(True, 0o700), (False, 0o600)}
 
 
 def test_of_a_request_that_is_refused_nothing_is_kept(tmp_path) -> None:
