@@ -15,10 +15,10 @@ from memagent.conversation import asked
 from memagent.server.clients import attached, awaited, check_model, documents_of, own, tokens
 from memagent.server.jobs import moved
 from memagent.server.schemas import ChatRequest
-from memagent.server.state import Owner, Service, TheService
+from memagent.server.state import Keyed, Owner, Service, TheService
 from memagent.server.values import Job
 
-routes = APIRouter(prefix="/v1")
+routes = APIRouter(prefix="/v1", route_class=Keyed)
 _LOOK = 1.0  # seconds between two looks how far a reading is
 
 
