@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -227,6 +228,17 @@ def events(client, id, headers=None):
         if "data" in lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found
+
+
+def test_of_a_reading_that_is_deleted_from_the_journal_only_the_end_is_told(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        ended(client, id)
+        with Journal.open(tmp_path / "journal.sqlite3") as journal:
+            [one] = journal.list()
+            journal.delete(one.id)
+        told = client.get(f"/v1/readings/{id}/events").text
+    assert re.findall("^event: (.*)$", told, re.MULTILINE) == ["end"]
 
 
 def test_a_reading_is_cancelled_while_it_waits_and_while_it_is_read(tmp_path) -> None:
@@ -557,9 +569,38 @@ def test_a_stream_tells_progress_and_then_the_answer(tmp_path) -> None:
         said = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
         thought = [one.choices[0].delta.model_extra.get("reasoning_content") for one in chunks if one.choices]
         assert said == "4821973"
-        assert any(text and text.startswith("turn ") for text in thought)
+        turns = re.findall(r"^turn (\d+).*: \w+.*, \w+$", "".join(filter(None, thought)), re.MULTILINE)
+        [total] = [own["turns"] for one in chunks if (own := one.model_extra.get("memagent"))]
+        assert turns == [str(number + 1) for number in range(total)], "none is missed"
         assert chunks[-1].usage.total_tokens > 1000
         assert len({one.id for one in chunks}) == 1
+
+
+def test_a_stream_says_what_a_turn_did_and_of_how_many_it_is_one(tmp_path) -> None:
+    held, first = Held(), iter([True])
+    with served(model(lambda turn: script(turn) if next(first, False) else held(turn)), tmp_path) as client:
+        body = {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            assert re.search(r"turn 1 of \d+: update of characters 0 to ", next(line for line in lines if "turn 1" in line))
+            held.go.set()
+            assert list(lines)[-2] == "data: [DONE]"
+
+
+def test_a_stream_says_that_its_reading_was_deleted(tmp_path) -> None:
+    held = Held()
+    with served(model(held), tmp_path, limits=Limits(readings=1)) as client:
+        client.post("/v1/readings", json={"question": "the code?", "text": TEXT})
+        assert held.reached.wait(30)
+        body = {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            id = client.get("/v1/readings").json()["readings"][0]["id"]
+            assert client.delete(f"/v1/readings/{id}").status_code == 204
+            told = json.loads(next(line for line in lines if "error" in line).removeprefix("data: "))
+        assert told["error"]["message"] in ("cancelled", f"the reading {id} was deleted")
+        held.go.set()
 
 
 def test_a_client_that_goes_away_cancels_its_reading(tmp_path) -> None:
