@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import os
 import re
 import sqlite3
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import openai
 import pytest
@@ -175,6 +176,19 @@ def test_only_the_user_of_the_service_can_read_its_folder(tmp_path) -> None:
         os.umask(before)
     assert len([path for path in modes if path.parent.name == "files"]) == 2
     assert set(modes.values()) == {(True, 0o700), (False, 0o600)}
+
+
+def test_of_an_upload_that_breaks_off_nothing_is_kept(tmp_path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *size: int) -> bytes:
+            if self.tell():
+                raise OSError("the connection is lost")
+            return super().read(3)
+
+    with closing(Store(tmp_path)) as store:
+        with pytest.raises(OSError, match="is lost"):
+            store.keep(LOCAL, "a.txt", Broken(b"a text"))
+        assert (store.files(LOCAL), list((tmp_path / "files").iterdir())) == ([], [])
 
 
 def test_of_a_request_that_is_refused_nothing_is_kept(tmp_path) -> None:

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -129,12 +129,14 @@ class Store:
         id = new_id("part" if part else "file")
         path = self._path(id, name)
         partial = path.with_name(f"{path.name}.part")
-        create_private(partial)
-        with partial.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            target.flush()
-            os.fsync(target.fileno())
-        partial.rename(path)
+        with ExitStack() as failed:
+            failed.callback(partial.unlink, missing_ok=True)
+            create_private(partial)
+            with partial.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                os.fsync(target.fileno())
+            partial.rename(path)
         kept = StoredFile(id=id, owner=owner, name=name, bytes=path.stat().st_size, created=time.time())
         with self._use() as db:
             db.execute("INSERT INTO files VALUES (:id, :owner, :name, :bytes, :created)", asdict(kept))
