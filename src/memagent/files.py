@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ def atomic_file(path: Path) -> Iterator[IO[str]]:
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(real)
+
+
+def create_private(path: Path) -> None:
+    """Creates an empty file with mode 0600 and its folders with mode 0700, those of them that are missing."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 @contextmanager

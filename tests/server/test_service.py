@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
+import os
+import re
+import sqlite3
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import openai
 import pytest
@@ -134,6 +138,59 @@ def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
         assert len(list((tmp_path / "files").iterdir())) == 1
 
 
+def test_what_is_deleted_is_in_no_file_of_the_service_any_more(tmp_path, monkeypatch) -> None:
+    connect = sqlite3.connect
+
+    def plain(*given, **options) -> sqlite3.Connection:
+        """A connection as most builds of SQLite make it; some overwrite what is deleted of their own accord."""
+        db = connect(*given, **options)
+        db.execute("PRAGMA secure_delete=OFF")
+        return db
+
+    def found() -> set[bytes]:
+        data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        return {text for text in (b"Whose-question", b"Whose-file", b"Whose-name", b"4821973") if text in data}
+
+    monkeypatch.setattr(sqlite3, "connect", plain)
+    with served(model(), tmp_path) as client:
+        kept = client.post("/v1/files", files={"file": ("Whose-name.txt", b"Whose-file")}).json()
+        begun = client.post("/v1/readings", json={"question": "Whose-question is the code?", "text": TEXT}).json()
+        assert ended(client, begun["id"])["result"]["answer"] == "4821973"
+        assert found() == {b"Whose-question", b"Whose-file", b"Whose-name", b"4821973"}
+        assert client.delete(f"/v1/readings/{begun['id']}").status_code == 204
+        assert found() == {b"Whose-file", b"Whose-name"}
+        assert client.delete(f"/v1/files/{kept['id']}").status_code == 200
+        assert found() == set()
+
+
+def test_only_the_user_of_the_service_can_read_its_folder(tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        with served(model(), tmp_path / "data" / "service") as client:
+            client.post("/v1/files", files={"file": ("a.txt", b"one")})
+            begun = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()
+            ended(client, begun["id"])
+            modes = {path: (path.is_dir(), path.stat().st_mode & 0o777) for path in (tmp_path / "data").rglob("*")}
+            assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+    assert len([path for path in modes if path.parent.name == "files"]) == 2
+    assert set(modes.values()) == {(True, 0o700), (False, 0o600)}
+
+
+def test_of_an_upload_that_breaks_off_nothing_is_kept(tmp_path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *size: int) -> bytes:
+            if self.tell():
+                raise OSError("the connection is lost")
+            return super().read(3)
+
+    with closing(Store(tmp_path)) as store:
+        with pytest.raises(OSError, match="is lost"):
+            store.keep(LOCAL, "a.txt", Broken(b"a text"))
+        assert (store.files(LOCAL), list((tmp_path / "files").iterdir())) == ([], [])
+
+
 def test_of_a_request_that_is_refused_nothing_is_kept(tmp_path) -> None:
     file = {"type": "file", "file": {"file_data": "data:text/plain;base64,eA==", "filename": "a.txt"}}
     broken = {"type": "file", "file": {"file_data": "data:text/plain;base64,?"}}
@@ -185,6 +242,17 @@ def events(client, id, headers=None):
         if "data" in lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found
+
+
+def test_of_a_reading_that_is_deleted_from_the_journal_only_the_end_is_told(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        ended(client, id)
+        with Journal.open(tmp_path / "journal.sqlite3") as journal:
+            [one] = journal.list()
+            journal.delete(one.id)
+        told = client.get(f"/v1/readings/{id}/events").text
+    assert re.findall("^event: (.*)$", told, re.MULTILINE) == ["end"]
 
 
 def test_a_reading_is_cancelled_while_it_waits_and_while_it_is_read(tmp_path) -> None:
@@ -515,9 +583,38 @@ def test_a_stream_tells_progress_and_then_the_answer(tmp_path) -> None:
         said = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
         thought = [one.choices[0].delta.model_extra.get("reasoning_content") for one in chunks if one.choices]
         assert said == "4821973"
-        assert any(text and text.startswith("turn ") for text in thought)
+        turns = re.findall(r"^turn (\d+).*: \w+.*, \w+$", "".join(filter(None, thought)), re.MULTILINE)
+        [total] = [own["turns"] for one in chunks if (own := one.model_extra.get("memagent"))]
+        assert turns == [str(number + 1) for number in range(total)], "none is missed"
         assert chunks[-1].usage.total_tokens > 1000
         assert len({one.id for one in chunks}) == 1
+
+
+def test_a_stream_says_what_a_turn_did_and_of_how_many_it_is_one(tmp_path) -> None:
+    held, first = Held(), iter([True])
+    with served(model(lambda turn: script(turn) if next(first, False) else held(turn)), tmp_path) as client:
+        body = {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            assert re.search(r"turn 1 of \d+: update of characters 0 to ", next(line for line in lines if "turn 1" in line))
+            held.go.set()
+            assert list(lines)[-2] == "data: [DONE]"
+
+
+def test_a_stream_says_that_its_reading_was_deleted(tmp_path) -> None:
+    held = Held()
+    with served(model(held), tmp_path, limits=Limits(readings=1)) as client:
+        client.post("/v1/readings", json={"question": "the code?", "text": TEXT})
+        assert held.reached.wait(30)
+        body = {"messages": [{"role": "user", "content": f"{TEXT}\n\nthe code?"}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            id = client.get("/v1/readings").json()["readings"][0]["id"]
+            assert client.delete(f"/v1/readings/{id}").status_code == 204
+            told = json.loads(next(line for line in lines if "error" in line).removeprefix("data: "))
+        assert told["error"]["message"] in ("cancelled", f"the reading {id} was deleted")
+        held.go.set()
 
 
 def test_a_client_that_goes_away_cancels_its_reading(tmp_path) -> None:

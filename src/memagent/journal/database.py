@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from memagent.errors import JournalError
+from memagent.files import create_private
 
 APPLICATION_ID = 0x4D454D41  # "MEMA": distinguishes a journal from other SQLite files
 
@@ -121,7 +121,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     Raises JournalError, leaving the file as it was, where it is something else, damaged or from a newer memagent.
     """
     with explained(path):
-        _create(path)
+        create_private(path)  # SQLite gives its side files the mode of the main one
         db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
         with contextlib.ExitStack() as undo:
             undo.callback(db.close)
@@ -145,14 +145,6 @@ def transaction(db: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[Non
     finally:
         if db.in_transaction:  # SQLite has already rolled back after some errors, such as a full disk
             db.execute("ROLLBACK")
-
-
-def _create(path: Path) -> None:
-    missing = [folder for folder in path.parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError):  # SQLite gives its side files the mode of the main one
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:

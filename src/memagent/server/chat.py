@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,13 +11,12 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from memagent.conversation import asked
 from memagent.server.clients import attached, awaited, check_model, documents_of, own, tokens
-from memagent.server.jobs import moved
+from memagent.server.following import BEAT, follow, line
 from memagent.server.schemas import ChatRequest
-from memagent.server.state import Owner, Service, TheService
+from memagent.server.state import Keyed, Owner, Service, TheService
 from memagent.server.values import Job
 
-routes = APIRouter(prefix="/v1")
-_LOOK = 1.0  # seconds between two looks how far a reading is
+routes = APIRouter(prefix="/v1", route_class=Keyed)
 
 
 @routes.get("/models")
@@ -71,7 +68,7 @@ def _usage(job: Job) -> dict[str, Any]:
 
 
 async def _stream(chat: ChatRequest, service: Service, job: Job) -> AsyncIterator[str]:
-    """Progress as reasoning, then the answer."""
+    """Each turn as reasoning, then the answer."""
     head = _head(chat, job, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], **more: Any) -> str:
@@ -79,20 +76,16 @@ async def _stream(chat: ChatRequest, service: Service, job: Job) -> AsyncIterato
         return f"data: {json.dumps({**head, 'choices': [choice], **more})}\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
-    last, began = -1, time.monotonic()
-    while True:
-        signal = service.jobs.signal(job)
-        job = await asyncio.to_thread(service.job, job.id, job.owner)
-        if job.over or service.jobs.ending:
-            break
-        done = service.jobs.look(job)
-        if done and done["turns"] != last:
-            last = done["turns"]
-            said = f"turn {last} of {last + done['left']}, {time.monotonic() - began:.0f} s\n"
+    async for now, turns in follow(service, job, 0):
+        job, done = now, service.jobs.look(now)
+        for turn in turns:
+            said = line(turn, done["turns"] + done["left"] if done else None)
             yield chunk({"reasoning_content": said, "reasoning": said})
-        await moved(signal, _LOOK)
+        if not turns and not job.over:
+            yield BEAT
     if job.result is None:
-        said = job.error or f"the service ends; the reading {job.id} goes on when it starts again"
+        ending = f"the service ends; the reading {job.id} goes on when it starts again"
+        said = job.error or (ending if service.jobs.ending else f"the reading {job.id} was deleted")
         error = {"message": said, "type": f"{job.kind or 'server'}_error", "param": None, "code": None}
         yield f"data: {json.dumps({'error': error})}\n\n"
         return

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
+from memagent.errors import JournalError
 from memagent.journal import TurnEntry
 from memagent.server.jobs import moved
 from memagent.server.state import Service
@@ -37,7 +38,20 @@ async def follow(service: Service, job: Job, first: int) -> AsyncIterator[tuple[
         await moved(signal, _SILENCE)
 
 
+def line(turn: TurnEntry, planned: int | None = None) -> str:
+    """What a turn did, and of how many it is one, if that is known."""
+    total = f" of {planned}" if planned is not None else ""
+    where = f" of characters {turn.spans[0][0]:,} to {turn.spans[-1][1]:,}" if turn.spans else ""
+    return f"turn {turn.number + 1}{total}: {turn.kind}{where}, {turn.outcome}\n"
+
+
 def _turns(service: Service, job: Job, first: int) -> list[TurnEntry]:
     if job.reading is None:
         return []
-    return list(islice(service.jobs.desk.journal.turns(job.reading, first), _PAGE))
+    try:
+        return list(islice(service.jobs.desk.journal.turns(job.reading, first), _PAGE))
+    except JournalError:
+        now = service.store.job(job.id, job.owner)
+        if now is not None and not now.over:
+            raise
+        return []  # the reading was deleted: the journal forgets it before the store does

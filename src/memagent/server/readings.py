@@ -13,10 +13,10 @@ from fastapi.responses import StreamingResponse
 from memagent.errors import ConfigError
 from memagent.server.following import BEAT, follow
 from memagent.server.schemas import AskRequest, ReadingRequest
-from memagent.server.state import Owner, Service, TheService, text_part
+from memagent.server.state import Keyed, Owner, Service, TheService, text_part
 from memagent.server.values import Job, StoredFile
 
-routes = APIRouter(prefix="/v1")
+routes = APIRouter(prefix="/v1", route_class=Keyed)
 
 
 @routes.post("/readings", status_code=202)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, BinaryIO
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Request, Response
+from fastapi.routing import APIRoute
 
 from memagent.errors import ConfigError
 from memagent.server.cookie import key_in_cookie
@@ -119,6 +120,19 @@ def _holder(request: Request, keys: Keys) -> str:
     if name is None:
         raise HTTPException(401, "no valid key: send it as Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
     return name
+
+
+class Keyed(APIRoute):
+    """A route that refuses requests without a valid key before it reads their bodies."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def keyed(request: Request) -> Response:
+            owner_of(request)
+            return await handler(request)
+
+        return keyed
 
 
 TheService = Annotated[Service, Depends(service_of)]

@@ -11,13 +11,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from memagent.files import create_private
 from memagent.server.values import Job, JobStatus, StoredFile
 
+_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA secure_delete=ON")
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS jobs (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, created REAL NOT NULL, question TEXT NOT NULL, documents TEXT NOT NULL,
@@ -55,12 +57,14 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "files").mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(folder / "service.sqlite3", isolation_level=None, check_same_thread=False, timeout=30)
-        (folder / "service.sqlite3").chmod(0o600)
+        path = folder / "service.sqlite3"
+        create_private(path)
+        path.chmod(0o600)  # a copy that was put back may have another mode
+        (folder / "files").mkdir(exist_ok=True, mode=0o700)
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
         self._db.row_factory = sqlite3.Row
         self._lock = threading.RLock()
-        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *_TABLES):
+        for statement in (*_PRAGMAS, *_TABLES):
             self._db.execute(statement)
         if not any(column["name"] == "request" for column in self._db.execute("PRAGMA table_info(jobs)")):
             self._db.execute("ALTER TABLE jobs ADD COLUMN request TEXT NOT NULL DEFAULT '{}'")  # of an earlier version
@@ -115,9 +119,7 @@ class Store:
 
     def remove(self, id: str) -> None:
         """Forgets a job."""
-        with self._use() as db:
-            db.execute("DELETE FROM jobs WHERE id = ?", [id])
-            db.execute("DELETE FROM counted WHERE job = ?", [id])
+        self._erase(id, "DELETE FROM jobs WHERE id = ?", "DELETE FROM counted WHERE job = ?")
 
     # Files
 
@@ -127,11 +129,14 @@ class Store:
         id = new_id("part" if part else "file")
         path = self._path(id, name)
         partial = path.with_name(f"{path.name}.part")
-        with partial.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            target.flush()
-            os.fsync(target.fileno())
-        partial.rename(path)
+        with ExitStack() as failed:
+            failed.callback(partial.unlink, missing_ok=True)
+            create_private(partial)
+            with partial.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                os.fsync(target.fileno())
+            partial.rename(path)
         kept = StoredFile(id=id, owner=owner, name=name, bytes=path.stat().st_size, created=time.time())
         with self._use() as db:
             db.execute("INSERT INTO files VALUES (:id, :owner, :name, :bytes, :created)", asdict(kept))
@@ -156,8 +161,7 @@ class Store:
 
     def drop(self, file: StoredFile) -> None:
         """Deletes a file."""
-        with self._use() as db:
-            db.execute("DELETE FROM files WHERE id = ?", [file.id])
+        self._erase(file.id, "DELETE FROM files WHERE id = ?")
         self.path(file).unlink(missing_ok=True)
 
     def _path(self, id: str, name: str) -> Path:
@@ -188,6 +192,14 @@ class Store:
         with self._use() as db:
             row = db.execute("SELECT tokens FROM spent WHERE owner = ? AND day = ?", [owner, _today()]).fetchone()
         return int(row["tokens"]) if row else 0
+
+    def _erase(self, id: str, *statements: str) -> None:
+        """Deletes rows of an id. SQLite overwrites them with zeros, and empties its write-ahead log, which has them too.
+        While another process reads the database, traces may stay in that log."""
+        with self._use() as db:
+            for statement in statements:
+                db.execute(statement, [id])
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:

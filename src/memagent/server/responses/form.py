@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memagent.errors import ConfigError
-from memagent.journal import TurnEntry
 from memagent.server.clients import own, tokens
+from memagent.server.following import line
 from memagent.server.state import Service
 from memagent.server.values import Job
 
@@ -42,12 +42,6 @@ def job_id(response: str) -> str:
 
 def _named(kind: str, job: str) -> str:
     return f"{kind}_{job.removeprefix('reading-')}"
-
-
-def line(turn: TurnEntry) -> str:
-    """What a turn did."""
-    where = f" of characters {turn.spans[0][0]:,} to {turn.spans[-1][1]:,}" if turn.spans else ""
-    return f"turn {turn.number + 1}: {turn.kind}{where}, {turn.outcome}\n"
 
 
 def summary_of(service: Service, job: Job) -> Summary:

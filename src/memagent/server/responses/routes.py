@@ -13,10 +13,10 @@ from memagent.server.clients import attached, awaited, check_model, documents_of
 from memagent.server.responses import form
 from memagent.server.responses.request import ResponseRequest
 from memagent.server.responses.stream import events
-from memagent.server.state import Owner, Service, TheService
+from memagent.server.state import Keyed, Owner, Service, TheService
 from memagent.server.values import Job
 
-routes = APIRouter(prefix="/v1/responses")
+routes = APIRouter(prefix="/v1/responses", route_class=Keyed)
 
 
 @routes.post("", response_model=None)

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
-from memagent.server.following import BEAT, follow
+from memagent.server.following import BEAT, follow, line
 from memagent.server.responses import form
 from memagent.server.state import Service
 from memagent.server.values import Job
@@ -40,7 +40,7 @@ async def _numbered(service: Service, job: Job, after: int) -> AsyncIterator[tup
             for numbered in opening:
                 yield numbered
         for turn in turns:
-            yield len(first) + turn.number, _progress(job, form.line(turn))
+            yield len(first) + turn.number, _progress(job, line(turn))
         if not turns and now.over:
             for numbered in await asyncio.to_thread(_last, service, now, len(first)):
                 yield numbered
