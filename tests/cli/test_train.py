@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -116,11 +117,24 @@ def test_without_verl_its_extra_is_named(
         assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run_is_for_verl(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
-    result = memagent("train", "rl", config_file, "-o", tmp_path / "run", "--dry-run")
-    assert result.code == 2
-    assert "it goes with --engine verl" in " ".join(result.err.split())
-    assert not (tmp_path / "run").exists()
+def test_a_dry_run_says_what_a_run_takes_and_begins_none(
+    memagent: Callable[..., Any], config_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shown = memagent("train", "rl", config_file, "-o", run, "--dry-run")
+    assert (shown.code, run.exists()) == (0, False)
+    assert "2,634,304 parameters" in shown.out
+    assert re.search(r"1 documents × 2 readings, \d\.\d turns each: \d conversations", shown.out)
+    assert re.search(r"memory     about [\d.,]+ [MG]B \(an update and sampling at different times\)", shown.out)
+    assert re.search(r"[\d.]+ min of products at [\d.]+ TFLOP/s, as large products reach here, on cpu", shown.out)
+    planned = memagent("train", "rl", config_file, "-o", run, "--dry-run", "--tflops", "400")
+    assert "0.0 min of products at 400.00 TFLOP/s, as given" in planned.out
+    supervised = memagent("train", "sft", "embedded:copying", "-o", run, "--dry-run", "--tflops", "0.1")
+    assert (supervised.code, run.exists()) == (0, False)
+    assert re.search(r"a run      [\d,]+ steps, [\d,]+ tokens", supervised.out)
+    refused = memagent("train", "rl", config_file, "-o", run, "--tflops", "400")
+    assert (refused.code, run.exists()) == (2, False)
+    assert "--tflops is for a forecast: it goes with --dry-run" in refused.err
 
 
 def test_a_run_is_gone_on_with_by_the_engine_that_began_it(

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 
 from memagent.cli.console import boundary, err, plain
+from memagent.cli.forecast import show
 from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
 if TYPE_CHECKING:
+    from memagent.training.config import SftConfig
     from memagent.training.fields import Part
     from memagent.training.rl_config import RlConfig
     from memagent.training.stages import Planned
@@ -47,7 +49,13 @@ Engine = Annotated[
     Literal["local", "verl"],
     typer.Option(help="local: this process and one device. verl: Ray and verl, as the table [cluster] of CONFIG says."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --engine verl: print what would be run, and run nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what the run takes (with --engine verl: print what verl would be given).")
+]
+Tflops = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="With --dry-run: TFLOP/s of the machine to plan for; by default this one is measured."),
+]
 
 
 @app.command()
@@ -58,6 +66,8 @@ def sft(
     resume: Resume = False,
     stop_after: StopAfter = None,
     quiet: Quiet = False,
+    dry_run: DryRun = False,
+    tflops: Tflops = None,
 ) -> None:
     """Supervised training on perfect readings: the warm start."""
     with boundary() as hints:
@@ -66,7 +76,9 @@ def sft(
         from memagent.training.run import Launch
         from memagent.training.sft import run
 
-        loaded, source = _configured(SftConfig, config, output, changes, resume)
+        loaded, source = _configured(SftConfig, config, output, changes, resume or dry_run)
+        if _forecast(loaded, dry_run, tflops):
+            return
         with _resumable("sft", output, hints):
             run(loaded, Launch(output, resume, stop_after, None if quiet else err, source))
 
@@ -82,6 +94,7 @@ def rl(
     quiet: Quiet = False,
     engine: Engine = "local",
     dry_run: DryRun = False,
+    tflops: Tflops = None,
 ) -> None:
     """Reinforcement learning with Multi-Conv DAPO: the reward of the answer, credited to every memory update."""
     with boundary() as hints:
@@ -93,11 +106,11 @@ def rl(
         loaded, source = _configured(RlConfig, config, output, [*changes, *chosen], resume or dry_run)
         _check_engine(output, engine, resume)
         launch = Launch(output, resume, stop_after, None if quiet else err, source)
-        if dry_run:
-            if engine != "verl":
-                raise ConfigError("--dry-run shows what verl would be given: it goes with --engine verl")
+        if dry_run and engine == "verl":
             _prepare_verl(loaded)
             _show(loaded, output)
+            return
+        if _forecast(loaded, dry_run, tflops):
             return
         with _resumable("rl", output, hints, engine):
             if engine == "verl":
@@ -215,6 +228,15 @@ def _show_stage(planned: Planned) -> None:
     if stage.about:
         print(f"    {stage.about}")
     print(f"    {', '.join(planned.parts)}")
+
+
+def _forecast(config: RlConfig | SftConfig, dry_run: bool, tflops: float | None) -> bool:
+    """Shows what a run takes, if that is all that is asked for."""
+    if tflops is not None and not dry_run:
+        raise ConfigError("--tflops is for a forecast: it goes with --dry-run")
+    if dry_run:
+        show(config, tflops)
+    return dry_run
 
 
 def _require() -> None:

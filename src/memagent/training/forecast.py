@@ -1,0 +1,247 @@
+"""What a run will take, before it begins: tokens, memory and time.
+
+No weights are opened and nothing is sampled: the model is built without storage, and some documents of the mix say how
+long readings are. Tokens are the most there can be (memories and answers are taken to fill their budgets). Memory leaves
+out what the framework itself needs, and fragments. Time counts the products of weights only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoTokenizer
+
+from memagent.core import Plan, template_tokens
+from memagent.core.readers.chunkwise import memory_tokens
+from memagent.errors import TrainingError
+from memagent.models.local import LocalEngine, quiet
+from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
+from memagent.settings import make_plan
+from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
+from memagent.training.curriculum import Curriculum
+from memagent.training.model import build_model
+from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import settings_by_name
+
+# Documents that are drawn at each of the first, the middle and the last step.
+_DRAWN = 16
+# Bytes of activations that one layer keeps of a token, for each of its hidden values, in 16 bits (arXiv 2205.05198,
+# section 4.1, without those of attention's products, which no kernel keeps any more).
+_ACTIVATIONS = 34
+_ADAM = 12  # bytes of a trained parameter: its gradient and two moments, in float32
+_LOGITS = 12  # bytes of a logit: as computed, in float32, and its gradient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """`prompt_tokens`, `reply_tokens` and FLOPs are of one step; `memory` is in bytes, by what it is for, of which `either`
+    are needed at different times. `readings` and `turns` (of a reading, on average) are 0 in supervised training."""
+
+    parameters: int
+    trained: int
+    steps: int
+    readings: int = 0
+    turns: float = 0.0
+    prompt_tokens: int
+    reply_tokens: int = 0
+    sampling_flops: float = 0.0
+    update_flops: float
+    memory: Mapping[str, int]
+    either: tuple[str, ...] = field(default=("an update", "sampling"))
+
+    @property
+    def peak(self) -> int:
+        """Bytes needed at a time."""
+        apart = [size for name, size in self.memory.items() if name in self.either]
+        return sum(size for name, size in self.memory.items() if name not in self.either) + max(apart, default=0)
+
+    @property
+    def flops(self) -> float:
+        """Of the whole run."""
+        return self.steps * (self.sampling_flops + self.update_flops)
+
+
+def forecast_rl(config: RlConfig) -> Forecast:
+    """What a run of reinforcement learning takes, if no batch is sampled again. Raises what the run would raise at once."""
+    folder = model_folder(config.start)
+    model, tokenizer = _empty(folder)
+    engine = LocalEngine.hosting(model, tokenizer, name="policy", version="none")
+    opened = narrowed(engine, read_defaults(folder))
+    plans = _plans(config, opened)
+    readings = config.rollout.prompts * config.rollout.group
+    turns = sum(plan.turns for plan in plans) / len(plans)
+    prompt = readings * sum(_shown(plan, opened) for plan in plans) // len(plans)
+    reply = readings * sum(_written(plan) for plan in plans) // len(plans)
+    kept = config.algorithm.kl > 0
+    trained = _trained(model, config.policy.lora)
+    size = _size(model)
+    passes = 4 + 2 * (not config.policy.lora.rank) + 2 * config.policy.checkpointing
+    passes += 2 * kept + 2 * (config.algorithm.old_logprobs == "recomputed")
+    memory = _held(config.policy, size, trained, average=config.update.average > 0)
+    if kept and not config.policy.lora.rank:
+        memory["reference"] = size * _width(config.policy)
+    share = reply / (prompt + reply)
+    memory["an update"] = _update(model, config.policy, config.update.batch_tokens, share)
+    memory["sampling"] = _cache(model, config.policy, config.rollout.batch_tokens)
+    return Forecast(
+        parameters=size,
+        trained=trained,
+        steps=config.steps,
+        readings=readings,
+        turns=turns,
+        prompt_tokens=prompt,
+        reply_tokens=reply,
+        sampling_flops=2.0 * size * (prompt + reply),
+        update_flops=float(passes) * size * (prompt + reply),
+        memory=memory,
+    )
+
+
+def forecast_sft(config: SftConfig) -> Forecast:
+    """What a supervised run takes."""
+    if config.model is None:
+        model, _ = _empty(model_folder(str(config.start)))
+    else:
+        with quiet(), torch.device("meta"):
+            tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
+            model = _built(config, len(tokenizer))
+    schedule, size, trained = config.schedule, _size(model), _trained(model, config.policy.lora)
+    tokens = schedule.batches * schedule.batch_tokens
+    passes = 4 + 2 * (not config.policy.lora.rank) + 2 * config.policy.checkpointing
+    memory = _held(config.policy, size, trained, average=schedule.average > 0)
+    memory["an update"] = _update(model, config.policy, schedule.batch_tokens, 1.0)
+    return Forecast(
+        parameters=size,
+        trained=trained,
+        steps=schedule.steps,
+        prompt_tokens=tokens,
+        update_flops=float(passes) * size * tokens,
+        memory=memory,
+    )
+
+
+def device_of(policy: PolicyConfig) -> torch.device:
+    """Where the run would compute."""
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if policy.device == "auto" else policy.device)
+
+
+def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
+    """FLOP/s of large products of matrices on this machine, as the run would compute them."""
+    device = device_of(policy)
+    dtype = torch.bfloat16 if policy.bf16 or policy.dtype == "bfloat16" else torch.float32
+    side = 4096 if device.type == "cuda" else 1024
+    one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+
+    def product() -> None:
+        one @ other
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    product()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        product()
+        count += 1
+    return 2.0 * side**3 * count / (time.perf_counter() - began)
+
+
+def _empty(folder: Path) -> tuple[Any, Any]:
+    """The model of a folder without its weights, and the tokenizer."""
+    try:
+        with quiet():
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            shape = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            with torch.device("meta"):
+                return transformers.AutoModelForCausalLM.from_config(shape), tokenizer
+    except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
+        raise TrainingError(f"the model in {folder} cannot be planned with: {error}") from error
+
+
+def _built(config: SftConfig, vocabulary: int) -> Any:
+    assert config.model is not None
+    return build_model(config.model, vocabulary, config.seed)
+
+
+def _plans(config: RlConfig, opened: OpenModel) -> list[Plan]:
+    """Plans of readings of what is drawn at the first, the middle and the last step."""
+    settings = settings_by_name(config, opened, config.rollout, config.task)
+    mix = Curriculum(config.task, config.books, opened.engine.tokenizer, config.seed, config.steps)
+    steps = sorted({0, config.steps // 2, config.steps - 1})
+    drawn = [one for step in steps for one in mix.draw(step, 0, _DRAWN)]
+    return [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
+
+
+def _shown(plan: Plan, opened: OpenModel) -> int:
+    """Prompt tokens of a reading, at most."""
+    engine = opened.engine
+    wording = template_tokens(plan.profile, engine.tokenizer, engine.overhead, plan.reader.templates)
+    asked = wording + engine.tokenizer.count(plan.asked)
+    return plan.turns * (asked + memory_tokens(plan)) + plan.reader.shown(plan)
+
+
+def _written(plan: Plan) -> int:
+    """Reply tokens of a reading, at most."""
+    budgets = plan.budgets
+    return (plan.turns - 1) * budgets.memory + budgets.answer + plan.turns * budgets.reasoning
+
+
+def _size(model: Any) -> int:
+    return sum(value.numel() for value in model.parameters())
+
+
+def _trained(model: Any, lora: LoraConfig) -> int:
+    """Parameters that are trained: all, or those of adapters."""
+    if not lora.rank:
+        return _size(model)
+    head = model.get_output_embeddings()
+    layers = [
+        layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and (name.rpartition(".")[2] in lora.targets if lora.targets else layer is not head)
+    ]
+    return sum(lora.rank * (layer.in_features + layer.out_features) for layer in layers)
+
+
+def _width(policy: PolicyConfig) -> int:
+    """Bytes of a weight."""
+    return 2 if policy.dtype == "bfloat16" else 4
+
+
+def _held(policy: PolicyConfig, size: int, trained: int, *, average: bool) -> dict[str, int]:
+    """Bytes that are needed all the time."""
+    held = {"weights": size * _width(policy), "gradients and AdamW": trained * _ADAM}
+    if policy.lora.rank:
+        held["adapters"] = trained * 4
+    if average:
+        held["average"] = trained * 4
+    if policy.bf16 and policy.dtype == "float32":
+        held["weights in bfloat16"] = size * 2
+    return held
+
+
+def _update(model: Any, policy: PolicyConfig, tokens: int, replies: float) -> int:
+    """Bytes of activations and logits of a micro-batch, of which a share are replies."""
+    shape = model.config.get_text_config()
+    half = policy.bf16 or policy.dtype == "bfloat16"
+    layer = tokens * shape.hidden_size * _ACTIVATIONS * (1 if half else 2)
+    layers = int(shape.num_hidden_layers)
+    kept = layer + layers * tokens * shape.hidden_size * (2 if half else 4) if policy.checkpointing else layers * layer
+    return kept + int(replies * tokens) * shape.vocab_size * _LOGITS
+
+
+def _cache(model: Any, policy: PolicyConfig, tokens: int) -> int:
+    """Bytes of the keys and values of a batch that is sampled."""
+    shape = model.config.get_text_config()
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    kinds = getattr(shape, "layer_types", None)
+    layers = sum("attention" in kind for kind in kinds) if kinds else shape.num_hidden_layers
+    half = policy.bf16 or policy.dtype == "bfloat16"
+    return int(2 * layers * heads * size * tokens * (2 if half else 4))
