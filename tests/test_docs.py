@@ -10,8 +10,8 @@ import pytest
 import typer.main
 
 from memagent.cli import app
-from memagent.core import profile_from_mapping
 from memagent.models.open import EMBEDDED
+from memagent.profiles import read_profile
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), EMBEDDED / "README.md"]
@@ -53,12 +53,18 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_the_profile_in_the_guide_is_a_profile():
-    import tomllib
-
+def test_the_profiles_in_the_guide_are_profiles(tmp_path):
     text = (ROOT / "docs/guide/profiles.md").read_text()
-    block = "\n".join(line[4:] for line in text.splitlines() if re.match(r" {4}(\w+ +=|\w+ = )", line))
-    assert profile_from_mapping(tomllib.loads(block), "the guide").name == "mine"
+    blocks = [[]]
+    for line in text.splitlines():
+        if re.match(r" {4}(\w+ +=|\w+ = )", line):
+            blocks[-1].append(line[4:])
+        elif blocks[-1]:
+            blocks.append([])
+    for number, block in enumerate(filter(None, blocks)):
+        (tmp_path / f"{number}.toml").write_text("\n".join(block))
+    names = [read_profile(path).name for path in sorted(tmp_path.iterdir())]
+    assert names == ["mine", "terse"]
 
 
 def test_every_option_has_the_place_it_is_promised():
