@@ -127,6 +127,11 @@ class TestProxy:
             environment.setenv(name, value)
         assert Endpoint.parse(url, None).proxy == expected
 
+    def test_its_login_is_a_secret(self, environment: pytest.MonkeyPatch) -> None:
+        environment.setenv("HTTPS_PROXY", "http://ann:se%2Fcret@p:1")
+        endpoint = Endpoint.parse("https://h/v1", None)
+        assert "cret" not in repr(endpoint) + endpoint.redact("the proxy does not take se/cret")
+
     def test_a_proxy_that_is_not_http(self, environment: pytest.MonkeyPatch) -> None:
         environment.setenv("ALL_PROXY", "socks5://ann:secret@p:1")
         with pytest.raises(

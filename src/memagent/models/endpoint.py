@@ -60,9 +60,9 @@ class Endpoint:
             headers["Authorization"] = f"Basic {token}"
             secrets += [login, token, unquote(parts.password or "")]
         secrets += query.values()
-        return cls(
-            base_url=clean, headers=headers, query=query, secrets=tuple(filter(None, secrets)), proxy=_proxy_of(clean)
-        )
+        proxy = _proxy_of(clean)
+        secrets.append(unquote(urlsplit(proxy or "").password or ""))
+        return cls(base_url=clean, headers=headers, query=query, secrets=tuple(filter(None, secrets)), proxy=proxy)
 
     @property
     def root(self) -> str:

@@ -276,7 +276,7 @@ class OpenAIEngine:
                 url = f"{self._endpoint.base_url}/chat/completions"
                 status, headers, text = await self._line.request(url, self._request(turn))
             self._answered = True
-            if status == 200:
+            if 200 <= status < 300:
                 return completion(text, time.perf_counter() - started)
             problem = failure(status, text, retry_after(headers))
         except TimeoutError:

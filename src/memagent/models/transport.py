@@ -1,7 +1,6 @@
 """Requests to one server.
 
-By aiohttp, whose parser is compiled: beside a request through it the openai SDK takes several times as long
-(docs/decisions/0004).
+By aiohttp, because the openai SDK takes several times its time for a request (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -67,9 +66,7 @@ class Line:
 
         Raises UnreachableError and DroppedError. It waits for ever: the caller sets the time.
         """
-        sent = (
-            None if body is None else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-        )
+        sent = None if body is None else _json(body)
         method, headers = ("GET", None) if sent is None else ("POST", {"Content-Type": "application/json"})
         try:
             async with self._session.request(
