@@ -222,7 +222,7 @@ def rows_of(part: str, questions: int, runs: Mapping[str, list[Run]]) -> list[di
             "turns": found[0].turns,
             "seconds": round(took[name], 2),
             "against": round(took[base] / took[name], 2),
-            "same": all(run.answers == answers for run in found) if found[0].answers else "",
+            "same": all(run.answers == answers for run in found) if answers else "",
             "cached": round(sum(run.cached for run in found) / sum(run.prompt for run in found), 3),
             "repeats": len(found),
         }
