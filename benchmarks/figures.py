@@ -263,6 +263,24 @@ def speed_and_memory() -> Figure:
     return figure
 
 
+def speed_on_servers() -> Figure:
+    """The arms of `benchmarks.vllm` against those that they take turns with."""
+    figure, (axes,) = panels(1)
+    rows = [row for row in table("vllm") if row["arm"] in ("ngram", "chunk-first", "memagent")][::-1]
+    names = {"ngram": "n-gram speculation", "chunk-first": "chunk-first", "memagent": "memagent, against a bare loop"}
+    labels = [
+        f"{names[row['arm']]}, {row['questions']} at once" + (", a tenth replaced" if float(row["changed"]) else "")
+        for row in rows
+    ]
+    ratios = [float(row["against"]) for row in rows]
+    bars = axes.barh(labels, ratios, color=BLUE, height=0.6)
+    axes.bar_label(bars, [f"{ratio:.2f} ×" for ratio in ratios], padding=3)
+    axes.axvline(1, color="black", lw=0.8)
+    axes.tick_params(axis="y", labelsize=7)
+    axes.set(title="vLLM, the model on one core", xlim=(0, 2.3), xlabel="times as fast")
+    return figure
+
+
 def scaling() -> Figure:
     figure, (left, right) = panels(2)
     rows = table("scaling")
@@ -389,6 +407,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         credit_assignment,
         memory_and_hops,
         speed_and_memory,
+        speed_on_servers,
         scaling,
         service,
         cluster,

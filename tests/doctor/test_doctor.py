@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,13 @@ def test_a_server_that_says_nothing_of_itself_is_told_what_to_pass():
     assert "--window N" in text
     assert "--tokenizer FOLDER" in text
     assert "guesses      not shown" in text
+
+
+def test_both_counts_of_a_prompt_are_written_alike():
+    listing = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 8192}]}
+    with FaultServer(replies, routes={"/v1/models": listing}) as server:
+        text = doctor(server.url, "--concurrency", 1)
+    assert re.search(r"\d,\d{3} tokens by us, \d,\d{3} by the server", text)
 
 
 def test_prompts_that_are_cut_in_silence_are_noticed():

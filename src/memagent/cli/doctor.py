@@ -64,7 +64,8 @@ def doctor(
 def _lines(found: Diagnosis) -> list[tuple[str, str]]:
     turn, share = found.reading, found.decoding
     window = "not reported" if found.window is None else f"{found.window:,} tokens; {_TOO_LONG[found.too_long]}"
-    counted = f"{found.counted:,} tokens by us, {found.reported or 'none'} by the server, of one prompt"
+    reported = f"{found.reported:,}" if found.reported else "none"
+    counted = f"{found.counted:,} tokens by us, {reported} by the server, of one prompt"
     kept = "" if turn.kept is None else f"; {turn.kept:.0%} of the words of a memory stay"
     caches = {
         None: "a cache cannot be seen",
