@@ -97,6 +97,19 @@ def test_a_batch_that_memory_does_not_hold_is_done_in_parts(engine, monkeypatch,
     assert cramped.refused <= refused, "the next batches are smaller from the start"
 
 
+def test_a_batch_is_within_its_tokens_whatever_begins_alike(engine, monkeypatch):
+    monkeypatch.setattr(engine, "_shares", True)
+    monkeypatch.setattr(engine, "_batch_tokens", 800)
+    long, short = list(range(4, 94)), list(range(100, 148))
+    prompts = [[*long, number] for number in range(6)] + [[*short, number] for number in range(8)]
+    prompts.append([*short, *range(150, 198)])
+    rows = [Row(prompt=prompt, max_tokens=5, sampling=Sampling()) for prompt in prompts]
+    batches = list(engine._batches(rows))
+    assert sorted(map(len, batches)) != [15]
+    assert all(len(batch) * max(row.places for row in batch) <= 800 for batch in batches)
+    assert sorted(tuple(row.prompt) for batch in batches for row in batch) == sorted(map(tuple, prompts))
+
+
 def test_one_prompt_that_memory_does_not_hold_is_named(engine, monkeypatch):
     monkeypatch.setattr(engine, "model", Cramped(engine.model, 0))
     monkeypatch.setattr(engine, "_batch_tokens", engine._batch_tokens)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gc
+import os
+import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+import truststore
 
 from memagent.core.types import Completion, Turn
-from memagent.errors import ConfigError
+from memagent.errors import ConfigError, ModelRefusedError, ModelReplyError, ModelUnavailableError
 from memagent.models.endpoint import Endpoint
 from memagent.models.openai_compatible import OpenAIEngine
 from memagent.models.side_channel import SideChannel
-from memagent.models.transport import DroppedError, Line, UnreachableError
+from memagent.models.transport import DroppedError, Line, UnreachableError, _trusted
 from tests.faults import Fault, FaultServer
 from tests.server.web_service import until
 from tests.servers import free_port
@@ -41,6 +45,14 @@ def asked(url: str, path: str, body: Any = None, key: str = "k") -> tuple[int, s
     finally:
         del owner
         line.close()
+
+
+def talk_nonsense(listener: socket.socket) -> None:
+    """Answers a request with what is no HTTP."""
+    connection, _ = listener.accept()
+    connection.recv(65536)
+    connection.sendall(b"garbage\r\n\r\n")
+    connection.close()
 
 
 def turn(user: str) -> Turn:
@@ -118,6 +130,7 @@ class TestProxy:
             ({"https_proxy": "p:1"}, "https://h/v1", "http://p:1"),
             ({"all_proxy": "http://p:1"}, "https://h/v1", "http://p:1"),
             ({"all_proxy": "http://p:1", "no_proxy": "other,h"}, "https://h:8/v1", None),
+            ({"all_proxy": "http://p:1", "no_proxy": "localhost,::1"}, "http://[::1]:8000/v1", None),
         ],
     )
     def test_which_proxy(
@@ -159,6 +172,102 @@ class TestSideChannel:
             channel = SideChannel(Endpoint.parse(server.url, None), timeout=0.2)
             assert channel.text(f"{server.url}/chat/completions") is None
             channel.close()
+
+
+class TestSecretsOfAddresses:
+    """What aiohttp says of a failure has the whole URL in it, in percent-encoding."""
+
+    @pytest.mark.parametrize("query", ["key=s3cr%20t%26val%2Bue%25x", "key=plain-secret"])
+    def test_a_reply_that_is_no_http(self, query: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1?{query}"
+            threading.Thread(target=talk_nonsense, args=[listener], daemon=True).start()
+            with OpenAIEngine("m", url, retries=0) as engine:
+                [failed] = engine.generate([turn("x")])
+        assert isinstance(failed, ModelUnavailableError)
+        assert not [part for part in ("s3cr", "val", "plain-secret") if part in str(failed)]
+
+    def test_a_proxy_that_refuses(self, environment: pytest.MonkeyPatch) -> None:
+        with FaultServer() as proxy:
+            place = proxy.url.removesuffix("/v1").replace("http://", "http://ann:p%40ss%2Fword@")
+            environment.setenv("HTTPS_PROXY", place)
+            with OpenAIEngine("m", "https://model.invalid/v1", retries=0) as engine:
+                [failed] = engine.generate([turn("x")])
+        assert isinstance(failed, ModelUnavailableError)
+        assert not [part for part in ("p%40ss", "p@ss", "word") if part in str(failed)]
+
+    @pytest.mark.parametrize("proxy", ["http://ann:secret#word@p:1", "http://ann:secret/word@p:1", "http://[bad"])
+    def test_a_proxy_that_is_no_url(self, environment: pytest.MonkeyPatch, proxy: str) -> None:
+        environment.setenv("HTTPS_PROXY", proxy)
+        with pytest.raises(ConfigError, match="a proxy for h that is not a URL") as raised:
+            Endpoint.parse("https://h/v1", None)
+        assert "secret" not in str(raised.value)
+
+
+class TestWrongSettings:
+    @pytest.mark.parametrize("host", ["a..b", "x" * 64])
+    def test_a_host_that_is_none(self, host: str) -> None:
+        with OpenAIEngine("m", f"http://{host}/v1", retries=0) as engine:
+            [failed] = engine.generate([turn("x")])
+            assert isinstance(failed, ModelUnavailableError)
+            assert engine.facts.models == ()
+
+    def test_an_account_that_no_header_can_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_ORG_ID", "org-1\n")
+        assert Endpoint.parse("http://h/v1", "k").headers["OpenAI-Organization"] == "org-1"
+        monkeypatch.setenv("OPENAI_PROJECT_ID", "a\nb")
+        with pytest.raises(ConfigError, match="OPENAI_PROJECT_ID has a line break"):
+            Endpoint.parse("http://h/v1", "k")
+
+    def test_a_reply_that_is_too_deep(self) -> None:
+        deep = "[" * 200_000
+        faults = [Fault("status", status=200, body=deep), Fault("status", status=400, body=deep)]
+        with FaultServer(faults=faults) as server, OpenAIEngine("scripted", server.url, retries=0) as engine:
+            garbled, refused = (engine.generate([turn("x")])[0] for _ in faults)
+        assert isinstance(garbled, ModelReplyError)
+        assert isinstance(refused, ModelRefusedError)
+
+
+class TestCertificates:
+    def test_the_systems_store_where_openssl_finds_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        assert not isinstance(_trusted(), truststore.SSLContext)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+        monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+        assert isinstance(_trusted(), truststore.SSLContext)
+        (tmp_path / "0a1b2c3d.0").write_text("")
+        assert not isinstance(_trusted(), truststore.SSLContext)
+
+
+class TestOtherProcess:
+    PROGRAM = """
+import os, sys
+from memagent.core import Turn
+from memagent.models.openai_compatible import OpenAIEngine
+
+def ask(engine):
+    return engine.generate([Turn(kind="update", id="chunk-1", user="x", max_tokens=5)])[0].text
+
+engine = OpenAIEngine("scripted", sys.argv[1])
+assert ask(engine) == "x" and engine.facts.models
+child = os.fork()
+if not child:
+    if sys.argv[2] == "asks":
+        assert ask(engine) == "x"
+    elif sys.argv[2] == "closes":
+        engine.close()
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+assert ask(engine) == "x"
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+    @pytest.mark.parametrize("does", ["asks", "closes", "nothing"])
+    def test_a_fork_of_it_ends_and_may_use_the_engine(self, does: str) -> None:
+        with FaultServer() as server:
+            command = [sys.executable, "-W", "ignore", "-c", self.PROGRAM, server.url, does]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (run.returncode, run.stderr) == (0, "")
 
 
 class TestForgottenEngine:

@@ -106,6 +106,8 @@ def rl(
         loaded, source = _configured(RlConfig, config, output, [*changes, *chosen], resume or dry_run)
         _check_engine(output, engine, resume)
         launch = Launch(output, resume, stop_after, None if quiet else err, source)
+        if tflops is not None and engine == "verl":
+            raise ConfigError("--tflops is for a forecast of --engine local")
         if dry_run and engine == "verl":
             _prepare_verl(loaded)
             _show(loaded, output)

@@ -147,6 +147,17 @@ def transaction(db: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[Non
             db.execute("ROLLBACK")
 
 
+def empty_log(db: sqlite3.Connection) -> None:
+    """Empties the write-ahead log, which holds what was deleted. While another process reads the database it is left as it
+    is, without waiting, for the next time."""
+    (wait,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute("PRAGMA busy_timeout=0")
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        db.execute(f"PRAGMA busy_timeout={wait}")
+
+
 def _version(db: sqlite3.Connection, path: Path) -> int:
     """The schema version of the file, 0 for an empty one. Call it in a transaction or before any."""
     with contextlib.nullcontext() if db.in_transaction else transaction(db, "DEFERRED"):

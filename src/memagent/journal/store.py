@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from memagent.errors import JournalError
 from memagent.home import data_folder
-from memagent.journal.database import connect, explained, transaction
+from memagent.journal.database import connect, empty_log, explained, transaction
 from memagent.journal.owners import Owner
 from memagent.journal.redaction import redact, strip_urls
 from memagent.journal.values import (
@@ -229,7 +229,7 @@ class Journal:
                 raise JournalError(f"reading {row['id']} is in use by {owner}: stop it before you delete the reading")
             db.execute("DELETE FROM readings WHERE key = ?", [row["key"]])
         with self._use() as db:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            empty_log(db)
 
     # Looking
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -21,7 +22,10 @@ CLOSED = "this engine is closed"
 
 
 class BackgroundLoop:
-    """Starts with the first coroutine; `close` ends thread and loop. Several threads may share it."""
+    """Starts with the first coroutine; `close` ends thread and loop. Several threads may share it.
+
+    A process that was forked has no thread of it: there it starts anew.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -29,11 +33,13 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._process = os.getpid()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Runs `work` on the loop. Cancelling the future cancels the work. Raises ModelError after `close`."""
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._running_loop())
+            with self._lock:  # so that `close` cancels what it does not refuse
+                return asyncio.run_coroutine_threadsafe(work, self._running_loop())
         except (ModelError, RuntimeError):
             work.close()
             raise
@@ -48,6 +54,7 @@ class BackgroundLoop:
 
     def close(self, farewell: Coroutine[Any, Any, None] | None = None) -> None:
         """Cancels running work, runs `farewell` (closing clients) and stops the thread. Repeated calls are allowed."""
+        self._forget_other_process()
         with self._lock:
             loop, thread, self._loop, self._thread, self._closed = self._loop, self._thread, None, None, True
         if loop is None or thread is None:
@@ -61,15 +68,19 @@ class BackgroundLoop:
             thread.join()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise ModelError(CLOSED)
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                # A daemon: a program that forgets to close its engine must still be able to end.
-                self._thread = threading.Thread(target=_run, args=[self._loop], name=self._name, daemon=True)
-                self._thread.start()
-            return self._loop
+        self._forget_other_process()
+        if self._closed:
+            raise ModelError(CLOSED)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            # A daemon: a program that forgets to close its engine must still be able to end.
+            self._thread = threading.Thread(target=_run, args=[self._loop], name=self._name, daemon=True)
+            self._thread.start()
+        return self._loop
+
+    def _forget_other_process(self) -> None:
+        if self._process != os.getpid():
+            self._process, self._loop, self._thread = os.getpid(), None, None
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -56,11 +56,14 @@ class Gate:
             else:
                 self._room.release()
 
-    def overloaded(self) -> None:
+    async def overloaded(self) -> None:
         """The server said that it has too many requests: with "auto", half as many from now on, and no more later."""
         if self._climbs and not self._owed and self.limit > 1:  # refusals that come together are one
             self._climbing = False
             self._halve()
+            while self._owed and not self._room.locked():  # places that are free go at once
+                await self._room.acquire()
+                self._owed -= 1
 
     def _replied(self, tokens: int) -> None:
         if not self._climbing:

@@ -39,8 +39,10 @@ class Endpoint:
         of HTTP; which proxy, HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say."""
         given = base_url or from_environment("BASE_URL") or DEFAULT_BASE_URL
         key = (api_key or from_environment("API_KEY") or "").strip() or _PLACEHOLDER  # files of keys end with a line break
-        if not key.isprintable():
-            raise ConfigError("the API key has a line break or another control character in it")
+        account = {header: os.environ.get(name, "").strip() for header, name in _ACCOUNT.items()}
+        for name, value in (("the API key", key), *((_ACCOUNT[header], value) for header, value in account.items())):
+            if not value.isprintable():
+                raise ConfigError(f"{name} has a line break or another control character in it")
         try:
             parts = urlsplit(given)
             host, port = parts.hostname, parts.port
@@ -52,8 +54,7 @@ class Endpoint:
         clean = f"{parts.scheme}://{name}{f':{port}' if port else ''}{_base_path(parts.path)}"
         query = dict(parse_qsl(parts.query))
         secrets = [key] if key != _PLACEHOLDER else []
-        headers = {"Authorization": f"Bearer {key}"}
-        headers.update((header, os.environ[name]) for header, name in _ACCOUNT.items() if os.environ.get(name))
+        headers = {"Authorization": f"Bearer {key}", **{header: value for header, value in account.items() if value}}
         if parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             token = base64.b64encode(login.encode()).decode()
@@ -89,12 +90,19 @@ def _proxy_of(url: str) -> str | None:
     parts = urlsplit(url)
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
+    if not proxy or proxy_bypass(parts.netloc) or proxy_bypass(str(parts.hostname)):
         return None
-    kind = urlsplit(proxy).scheme if "://" in proxy else "http"
-    if kind not in ("http", "https"):
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        kind, port = urlsplit(proxy).scheme, urlsplit(proxy).port
+    except ValueError:
+        raise ConfigError(
+            f"the environment names a proxy for {parts.hostname} that is not a URL such as http://user:password@host:port:"
+            " in a password, write %23 for # and %2F for /"
+        ) from None
+    if kind not in ("http", "https") or port == 0:
         raise ConfigError(
             f"the environment names a {kind} proxy for {parts.hostname}, and only HTTP proxies are supported: set NO_PROXY,"
             " or HTTPS_PROXY to an HTTP proxy"
         )
-    return proxy if "://" in proxy else f"http://{proxy}"
+    return proxy

@@ -221,10 +221,12 @@ class LocalEngine:
 
     def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         batch: list[Row] = []
+        widest = 0
         for row in self._in_order(rows):
-            if batch and (len(batch) + 1) * row.places > self._batch_tokens:
+            widest = max(widest, row.places)
+            if batch and (len(batch) + 1) * widest > self._batch_tokens:
                 yield batch
-                batch = []
+                batch, widest = [], row.places
             batch.append(row)
         if batch:
             yield batch

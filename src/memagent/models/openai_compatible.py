@@ -249,7 +249,7 @@ class OpenAIEngine:
             except TransientError as error:
                 problem = error
                 if error.status == 429:
-                    self._gate.overloaded()
+                    await self._gate.overloaded()
             if attempt > self._allowed(problem):
                 raise self._given_up(attempt, problem)
             wait = self._backoff.wait(attempt, problem.asked)

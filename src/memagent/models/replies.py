@@ -63,7 +63,7 @@ def error_message(body: str, limit: int = 600) -> str:
     """The message in an error body of any common form, at most `limit` characters."""
     try:
         value: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = body.strip()
     while isinstance(value, Mapping):
         value = next((value[key] for key in ("error", "message", "detail") if value.get(key)), str(dict(value)))
@@ -104,7 +104,7 @@ def completion(body: str, seconds: float) -> Completion:
 def _object(body: str) -> Mapping[str, Any]:
     try:
         data = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise GarbledReplyError(f"the reply is not JSON: {body[:200]!r}") from None
     if not isinstance(data, Mapping):
         raise GarbledReplyError(f"the reply is not a JSON object: {body[:200]!r}")

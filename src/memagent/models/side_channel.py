@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -41,7 +42,7 @@ class SideChannel:
     def _request(self, url: str, body: Mapping[str, Any] | None) -> str | None:
         try:
             return self._line.run(self._reply(url, body))
-        except (TimeoutError, UnreachableError, DroppedError, ModelError):
+        except (TimeoutError, UnreachableError, DroppedError, ModelError, CancelledError):
             return None
 
     async def _reply(self, url: str, body: Mapping[str, Any] | None) -> str | None:

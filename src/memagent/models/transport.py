@@ -6,14 +6,17 @@ By aiohttp, because the openai SDK takes several times its time for a request (d
 from __future__ import annotations
 
 import json
+import os
+import re
 import ssl
-import sys
 import weakref
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import truststore
 
 from memagent.models.background import BackgroundLoop
 from memagent.models.endpoint import Endpoint
@@ -47,6 +50,7 @@ class Line:
         self._connect_seconds = connect_seconds
         self._loop = BackgroundLoop(name)
         self._open: aiohttp.ClientSession | None = None
+        self._process = os.getpid()
         weakref.finalize(owner, self.close)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -59,6 +63,7 @@ class Line:
 
     def close(self) -> None:
         """Cancels what runs, and closes connections and thread. Repeated calls are allowed."""
+        self._forget_other_process()
         self._loop.close(self._farewell())
 
     async def request(self, url: str, body: Mapping[str, Any] | None = None) -> tuple[int, Mapping[str, str], str]:
@@ -75,15 +80,21 @@ class Line:
                 return reply.status, reply.headers, (await reply.read()).decode(errors="replace")
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise UnreachableError(str(error)) from None
+        except (aiohttp.InvalidURL, ValueError) as error:  # a host that is none, a proxy that is none
+            raise UnreachableError(type(error).__name__) from None
+        except aiohttp.ClientResponseError as error:  # whose text has the whole URL
+            raise DroppedError(f"{type(error).__name__}: {error.message}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise DroppedError(f"{type(error).__name__}: {error}") from None
 
     @property
     def _session(self) -> aiohttp.ClientSession:
+        self._forget_other_process()
         if self._open is None:
+            trusted = _trusted() if self._endpoint.base_url.startswith("https:") else True
             self._open = aiohttp.ClientSession(
                 headers={"User-Agent": "memagent", **self._endpoint.headers},
-                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_IDLE_SECONDS, ssl=_trusted()),
+                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_IDLE_SECONDS, ssl=trusted),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
             )
         return self._open
@@ -92,16 +103,26 @@ class Line:
         if self._open is not None:
             await self._open.close()
 
+    def _forget_other_process(self) -> None:
+        """After a fork: the connections are the other process's. To close them here would end its waiting for replies,
+        since both have one epoll. aiohttp closes what is collected, and has no public way to let go of it."""
+        if self._process != os.getpid():
+            if self._open is not None and self._open.connector is not None:
+                self._open.connector._closed = True
+            self._process, self._open = os.getpid(), None
+
 
 def _json(body: Mapping[str, Any]) -> bytes:
     """JSON in UTF-8. Half of a surrogate pair, which models write, becomes a question mark: UTF-8 has none."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
-def _trusted() -> ssl.SSLContext | bool:
-    """Checks certificates by the system's store, or by SSL_CERT_FILE and SSL_CERT_DIR."""
-    if sys.platform == "linux":
-        return True  # as OpenSSL does by itself
-    import truststore
-
+def _trusted() -> ssl.SSLContext:
+    """Checks certificates by SSL_CERT_FILE and SSL_CERT_DIR, by those that OpenSSL finds, or by the system's store."""
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile or (paths.capath and any(_HASHED.fullmatch(one.name) for one in Path(paths.capath).iterdir())):
+        return ssl.create_default_context()
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # how OpenSSL wants a certificate to be named in a folder

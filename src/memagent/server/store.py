@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from memagent.files import create_private
+from memagent.journal.database import empty_log
 from memagent.server.values import Job, JobStatus, StoredFile
 
 _PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA secure_delete=ON")
@@ -199,7 +200,7 @@ class Store:
         with self._use() as db:
             for statement in statements:
                 db.execute(statement, [id])
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            empty_log(db)
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:

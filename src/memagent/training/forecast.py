@@ -2,7 +2,8 @@
 
 No weights are opened and nothing is sampled: the model is built without storage, and some documents of the mix say how
 long readings are. Tokens are the most there can be (memories and answers are taken to fill their budgets). Memory leaves
-out what the framework itself needs, and fragments. Time counts the products of weights only.
+out what the framework itself needs, and fragments. Time counts the products of weights only; of a mixture of experts, those
+of the experts that a token is given to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from transformers import AutoTokenizer
 
 from memagent.core import Plan, template_tokens
 from memagent.core.readers.chunkwise import memory_tokens
-from memagent.errors import TrainingError
+from memagent.errors import ConfigError, TrainingError
 from memagent.models.local import LocalEngine, quiet
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.settings import make_plan
@@ -36,6 +37,7 @@ _DRAWN = 16
 # section 4.1, without those of attention's products, which no kernel keeps any more).
 _ACTIVATIONS = 34
 _ADAM = 12  # bytes of a trained parameter: its gradient and two moments, in float32
+_GATED, _AROUND = 3, 6  # of a token: values of a gated layer's inner size, and of the hidden size, that are there at once
 _LOGITS = 12  # bytes of a logit: as computed, in float32, and its gradient
 
 
@@ -89,7 +91,8 @@ def forecast_rl(config: RlConfig) -> Forecast:
         memory["reference"] = size * _width(config.policy)
     share = reply / (prompt + reply)
     memory["an update"] = _update(model, config.policy, config.update.batch_tokens, share)
-    memory["sampling"] = _cache(model, config.policy, config.rollout.batch_tokens)
+    memory["sampling"] = _sampling(model, config.policy, config.rollout.batch_tokens)
+    active = _active(model)
     return Forecast(
         parameters=size,
         trained=trained,
@@ -98,8 +101,8 @@ def forecast_rl(config: RlConfig) -> Forecast:
         turns=turns,
         prompt_tokens=prompt,
         reply_tokens=reply,
-        sampling_flops=2.0 * size * (prompt + reply),
-        update_flops=float(passes) * size * (prompt + reply),
+        sampling_flops=2.0 * active * (prompt + reply),
+        update_flops=float(passes) * active * (prompt + reply),
         memory=memory,
     )
 
@@ -122,7 +125,7 @@ def forecast_sft(config: SftConfig) -> Forecast:
         trained=trained,
         steps=schedule.steps,
         prompt_tokens=tokens,
-        update_flops=float(passes) * size * tokens,
+        update_flops=float(passes) * _active(model) * tokens,
         memory=memory,
     )
 
@@ -133,8 +136,11 @@ def device_of(policy: PolicyConfig) -> torch.device:
 
 
 def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
-    """FLOP/s of large products of matrices on this machine, as the run would compute them."""
+    """FLOP/s of large products of matrices on this machine, as the run would compute them. Raises ConfigError where the
+    run's device is not there."""
     device = device_of(policy)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"policy.device is {policy.device!r}, and this machine has none: give its speed with --tflops")
     dtype = torch.bfloat16 if policy.bf16 or policy.dtype == "bfloat16" else torch.float32
     side = 4096 if device.type == "cuda" else 1024
     one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
@@ -196,6 +202,21 @@ def _size(model: Any) -> int:
     return sum(value.numel() for value in model.parameters())
 
 
+def _active(model: Any) -> float:
+    """Parameters that a token is multiplied with: not an embedding that is only looked up, and of experts the share that it
+    is given to."""
+    shape = model.config.get_text_config()
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    experts = next((count for name in names if (count := getattr(shape, name, None))), 0)
+    share = getattr(shape, "num_experts_per_tok", experts) / experts if experts else 1.0
+    looked_up = None if shape.tie_word_embeddings else model.get_input_embeddings().weight
+    return sum(
+        value.numel() * (share if ".experts." in name else 1.0)
+        for name, value in model.named_parameters()
+        if value is not looked_up
+    )
+
+
 def _trained(model: Any, lora: LoraConfig) -> int:
     """Parameters that are trained: all, or those of adapters."""
     if not lora.rank:
@@ -236,12 +257,13 @@ def _update(model: Any, policy: PolicyConfig, tokens: int, replies: float) -> in
     return kept + int(replies * tokens) * shape.vocab_size * _LOGITS
 
 
-def _cache(model: Any, policy: PolicyConfig, tokens: int) -> int:
-    """Bytes of the keys and values of a batch that is sampled."""
+def _sampling(model: Any, policy: PolicyConfig, tokens: int) -> int:
+    """Bytes of a batch that is sampled: its keys and values, and what one layer has of it while the prompts are read."""
     shape = model.config.get_text_config()
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     kinds = getattr(shape, "layer_types", None)
     layers = sum("attention" in kind for kind in kinds) if kinds else shape.num_hidden_layers
-    half = policy.bf16 or policy.dtype == "bfloat16"
-    return int(2 * layers * heads * size * tokens * (2 if half else 4))
+    width = 2 if policy.bf16 or policy.dtype == "bfloat16" else 4
+    layer = _GATED * getattr(shape, "intermediate_size", 4 * shape.hidden_size) + _AROUND * shape.hidden_size
+    return int(tokens * width * (2 * layers * heads * size + layer))
