@@ -14,6 +14,7 @@ from memagent.core.budgets import JOIN_SLACK
 from memagent.core.readers.chunkwise import ChunkState
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models.tokenizers import ByteTokenizer
+from memagent.profiles import load_profile
 from tests.helpers import StringText, WordTokenizer, halved, next_turn, replied
 
 PROFILE = Profile(
@@ -70,6 +71,19 @@ def test_the_draft_of_an_update_is_the_memory_as_it_stands():
     assert next_turn(a_plan, after(a_plan, "m1", "")).draft == ""  # asked again: it was not what is wanted
     notes = plan(reader=make_reader("append"))
     assert next_turn(notes, after(notes, "m1")).draft == ""  # a reply is only what is new
+
+
+@pytest.mark.parametrize("reader", ["memory", "gated", "recall"])
+def test_an_update_says_how_many_tokens_it_has_as_its_parts_were_counted(reader):
+    budgets = Budgets(question=20, chunk=60, memory=40, answer=40)
+    options = {"profile": load_profile("default"), "tokenizer": ByteTokenizer(), "budgets": budgets}
+    a_plan = plan(reader=make_reader(reader), **options)
+    assert len(a_plan.chunks) >= 3
+    for replies in ([], ["m1"], ["m1", "a longer memory"], ["m1", "", "m2"]):
+        a_turn = next_turn(a_plan, after(a_plan, *replies))
+        assert a_turn.tokens == a_plan.tokenizer.count(a_turn.user), replies
+    for unknown in (["m1", ""], ["m"] * len(a_plan.chunks)):  # asked again, and the answer
+        assert next_turn(a_plan, after(a_plan, *unknown)).tokens == 0
 
 
 def test_a_finished_reading_takes_no_more():

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,27 @@ class TestRefusals:
             guessing = connect(server)
             assert isinstance(failure(guessing.generate([turn("word " * 100)])), ContextTooLongError)
             assert only(guessing.generate([turn("word " * 45)])).prompt_tokens == 40
+
+    def test_a_prompt_is_counted_whole_only_where_the_server_has_fewer_than_its_parts(
+        self, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_tokenizer(tmp_path)
+        tokenizer = FileTokenizer.load(tmp_path)
+        counted: list[str] = []
+
+        def fewest(text: str) -> int:
+            counted.append(text)
+            return len(text)
+
+        monkeypatch.setattr(tokenizer, "fewest", fewest)
+        with FaultServer(faults=lambda _: Fault("cut", tokens=40)) as server:
+            engine = connect(server, tokenizer=tokenizer, usage="trust")
+            assert only(engine.generate([replace(turn("#" * 40), tokens=41)])).prompt_tokens == 40
+            assert counted == []
+            assert isinstance(failure(engine.generate([replace(turn("#" * 100), tokens=100)])), ContextTooLongError)
+            assert only(engine.generate([replace(turn("#" * 40), tokens=100)])).prompt_tokens == 40
+            assert only(engine.generate([turn("#" * 40)])).prompt_tokens == 40
+            assert len(counted) == 3
 
     @pytest.mark.parametrize("limit", [60, 150, 210])
     def test_a_count_that_stops_growing_is_a_cut(self, connect: Connect, limit: int) -> None:

@@ -48,6 +48,8 @@ class Turn:
     `id` names the turn within its reading, whatever the order in which turns are answered. `spans` are the characters of
     the document that it shows, or that the notes it shows were taken from, in order (none for an answer from the memory).
     `draft` is a good guess at the reply, such as the memory as it stands: an engine may use it for speculative decoding.
+    `tokens` is the sum of its parts' tokens as the reading's tokenizer counts each, where that is known at little cost:
+    those of `user`, or a few more, because tokens may join where parts meet. 0: unknown.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Turn:
     sampling: Sampling = Sampling()
     spans: tuple[Span, ...] = ()
     draft: str = ""
+    tokens: int = 0
 
     @property
     def messages(self) -> list[dict[str, str]]:

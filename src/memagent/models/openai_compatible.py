@@ -29,7 +29,6 @@ from memagent.models.background import CLOSED
 from memagent.models.concurrency import AtOnce, Gate, most_of
 from memagent.models.discovery import ServerFacts, discover, speculation
 from memagent.models.endpoint import Endpoint
-from memagent.models.meanwhile import Meanwhile
 from memagent.models.replies import GarbledReplyError, TransientError, completion, failure
 from memagent.models.retrying import Backoff, retry_after
 from memagent.models.server_tokenizer import ServerTokenizer, tokenizer_for_server
@@ -44,8 +43,6 @@ log = logging.getLogger("memagent.models")
 FIRST_CONTACT_RETRIES = 2
 # Tokens around a message where the server does not tell: the longest common chat forms, with a default system prompt.
 DEFAULT_OVERHEAD = 64
-# By then a request has been sent, and the server is at work.
-_SENT_SECONDS = 0.003
 # A chat template may trim the text, and tokens may merge across its edges.
 _CUT_TOLERANCE = 8
 
@@ -223,15 +220,14 @@ class OpenAIEngine:
 
     async def _complete(self, turn: Turn) -> Completion:
         async with self._gate.through() as replied:
-            with Meanwhile(lambda: self._fewest(turn.user), after=_SENT_SECONDS) as least:
-                try:
-                    reply = await self._persist(turn)
-                except ModelRefusedError as error:
-                    refusal = ModelRefusedError(await self._explain(str(error)))
-                else:
-                    replied(reply.prompt_tokens + reply.completion_tokens or 1)
-                    await self._check_whole(turn, reply, least)
-                    return reply
+            try:
+                reply = await self._persist(turn)
+            except ModelRefusedError as error:
+                refusal = ModelRefusedError(await self._explain(str(error)))
+            else:
+                replied(reply.prompt_tokens + reply.completion_tokens or 1)
+                await self._check_whole(turn, reply)
+                return reply
         raise refusal
 
     async def _persist(self, turn: Turn) -> Completion:
@@ -331,10 +327,15 @@ class OpenAIEngine:
             refusal = f"{refusal.rstrip('.')}. {self.model!r} is not served here; these are: {', '.join(served[:20])}"
         return refusal
 
-    async def _check_whole(self, turn: Turn, reply: Completion, fewest: Meanwhile[int]) -> None:
+    async def _check_whole(self, turn: Turn, reply: Completion) -> None:
         """Raises CutPromptError if the server's counts show that it cut the prompt silently."""
         counted = reply.prompt_tokens
-        if self._usage == "ignore" or not counted or counted + reply.cached_tokens >= (least := fewest.value):
+        if self._usage == "ignore" or not counted:
+            return
+        known = turn.tokens - _CUT_TOLERANCE if isinstance(self._tokenizer, FileTokenizer) else 0
+        if known > 0 and counted + reply.cached_tokens >= known:
+            return  # without counting all of it again, which takes as long as the rest of the client's work
+        if counted + reply.cached_tokens >= (least := self._fewest(turn.user)):
             return
         evidence = ""
         if self._usage == "check":

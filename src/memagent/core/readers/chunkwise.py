@@ -129,6 +129,7 @@ class ChunkReader(ABC):
             sampling=plan.sampling,
             spans=pieces[0] if pieces else self.answer_spans(plan),
             draft=self.draft(plan, state) if pieces and not state.again else "",
+            tokens=self._tokens(plan, state),
         )
 
     def advance(self, plan: Plan, state: State, id: str, completion: Completion) -> ChunkState:
@@ -164,6 +165,16 @@ class ChunkReader(ABC):
 
     def left(self, plan: Plan, state: State) -> int:
         return 0 if state.finished else self.planned(plan) - expect(state, ChunkState).part
+
+    def _tokens(self, plan: Plan, state: ChunkState) -> int:
+        """The tokens of an update that shows a whole chunk: those of the chunk were counted when it was cut."""
+        part = self.part(plan, state)
+        if part is None or state.again or self._pieces(plan, state)[0] != plan.shown(part):
+            return 0
+        # In pieces that were counted before: a tokenizer that asks a server remembers those.
+        count = plan.tokenizer.count
+        memory = count(state.memory) - count(plan.profile.empty_memory) if state.memory else 0
+        return count(self.update_prompt(plan, replace(state, memory=""), "")) + memory + plan.chunks[part].tokens
 
     def _checked(self, plan: Plan, state: State, id: str) -> ChunkState:
         own = expect(state, ChunkState)
