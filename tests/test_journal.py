@@ -852,3 +852,24 @@ def test_a_closed_journal_may_be_closed_again(path: Path) -> None:
     journal.close()
     with pytest.raises(JournalError, match="closed database"):
         journal.list()
+
+
+def test_emptying_the_log_waits_for_no_reader_and_is_made_up_for(tmp_path: Path) -> None:
+    db = database.connect(tmp_path / "journal.sqlite3", wait=20)
+    db.execute("CREATE TABLE texts (text TEXT)")
+    log = tmp_path / "journal.sqlite3-wal"
+    reader = sqlite3.connect(tmp_path / "journal.sqlite3", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM texts").fetchall()
+    db.execute("INSERT INTO texts VALUES ('a secret')")
+    tried: list[str] = []
+    db.set_trace_callback(tried.append)
+    database.empty_log(db)
+    assert tried.index("PRAGMA busy_timeout=0") < tried.index("PRAGMA wal_checkpoint(TRUNCATE)"), "or it waits 20 s"
+    assert log.stat().st_size > 0
+    assert db.execute("PRAGMA busy_timeout").fetchone()[0] == 20_000
+    reader.execute("ROLLBACK")
+    database.empty_log(db)
+    assert log.stat().st_size == 0
+    reader.close()
+    db.close()
