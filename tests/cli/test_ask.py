@@ -238,7 +238,7 @@ def test_quiet_when_not_a_terminal_and_verbose_on_request(memagent, book, served
         (["{book}", "-q", "x", "--price-in", "nan"], 2, "Invalid value for '--price-in'"),
         (["{book}", "-q", "x", "--dry-run", "--price-in", "1", "--price-out", "inf"], 2, "inf is not a finite number"),
         (["{book}", "-q", "x", "--rules", "lax"], 2, "rules are 'lax'"),
-        (["{book}", "-q", "x", "--profile", "nope"], 2, "no profile named 'nope'; known: compact, default"),
+        (["{book}", "-q", "x", "--profile", "nope"], 2, "no profile named 'nope'; known: chunk-first, compact, default"),
         (["{book}", "-q", "x", "--chunk-tokens", "3"], 2, "chunk budget is 3 tokens; it must be at least 16"),
         (["{book}", "-q", "x", "--window", "200"], 2, "does not fit the window of 200"),
         (["{book}", "-q", "x", "--questions", "/no/such/file"], 2, "cannot read the questions"),
