@@ -66,7 +66,7 @@ $(CLUSTER_VENV)/.installed: pyproject.toml constraints-cluster.txt
 $(SUITES_VENV)/.installed: pyproject.toml constraints-suites.txt
 	$(PYTHON) -m venv $(SUITES_VENV)
 	$(SUITES_PIP) install --quiet $(TORCH)
-	$(SUITES_PIP) install --quiet -c constraints-suites.txt -e '.[local,serve,inspect]' 'lm-eval[api]' pytest pytest-timeout pytest-xdist hypothesis httpx2
+	$(SUITES_PIP) install --quiet -c constraints-suites.txt -e '.[local,serve,inspect]' 'lm-eval[api]' pytest pytest-timeout pytest-xdist hypothesis httpx2 openai
 	@touch $@
 
 docs: $(VENV)/.docs-installed
