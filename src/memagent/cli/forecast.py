@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def show(config: RlConfig | SftConfig, tflops: float | None) -> None:
     """Prints a forecast. `tflops`: TFLOP/s of a machine to plan for; by default this one is measured."""
-    from memagent.training.forecast import device_of, forecast_rl, forecast_sft, measured_flops
+    from memagent.training.forecast import EITHER, forecast_rl, forecast_sft, measured_flops
+    from memagent.training.policy import device_of
     from memagent.training.rl_config import RlConfig
 
     found = forecast_rl(config) if isinstance(config, RlConfig) else forecast_sft(config)
@@ -27,7 +28,7 @@ def show(config: RlConfig | SftConfig, tflops: float | None) -> None:
     else:
         write(f"a step     at most {found.prompt_tokens:,} tokens")
         write(f"a run      {found.steps:,} steps, {found.steps * found.prompt_tokens:,} tokens")
-    both = [name for name in found.either if name in found.memory]
+    both = [name for name in EITHER if name in found.memory]
     apart = f" ({' and '.join(both)} at different times)" if len(both) > 1 else ""
     write(f"memory     about {_size(found.peak)}{apart}")
     for name, size in found.memory.items():

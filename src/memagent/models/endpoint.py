@@ -94,13 +94,13 @@ def _proxy_of(url: str) -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     try:
-        kind, port = urlsplit(proxy).scheme, urlsplit(proxy).port
+        kind, _ = urlsplit(proxy).scheme, urlsplit(proxy).port  # which raises where a password has # or / in it
     except ValueError:
         raise ConfigError(
             f"the environment names a proxy for {parts.hostname} that is not a URL such as http://user:password@host:port:"
             " in a password, write %23 for # and %2F for /"
         ) from None
-    if kind not in ("http", "https") or port == 0:
+    if kind not in ("http", "https"):
         raise ConfigError(
             f"the environment names a {kind} proxy for {parts.hostname}, and only HTTP proxies are supported: set NO_PROXY,"
             " or HTTPS_PROXY to an HTTP proxy"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ from memagent.settings import make_plan
 from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
 from memagent.training.curriculum import Curriculum
 from memagent.training.model import build_model
+from memagent.training.policy import device_of
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import settings_by_name
 
+EITHER = ("an update", "sampling")
 # Documents that are drawn at each of the first, the middle and the last step.
 _DRAWN = 16
 # Bytes of activations that one layer keeps of a token, for each of its hidden values, in 16 bits (arXiv 2205.05198,
@@ -43,7 +45,7 @@ _LOGITS = 12  # bytes of a logit: as computed, in float32, and its gradient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """`prompt_tokens`, `reply_tokens` and FLOPs are of one step; `memory` is in bytes, by what it is for, of which `either`
+    """`prompt_tokens`, `reply_tokens` and FLOPs are of one step; `memory` is in bytes, by what it is for, of which `EITHER`
     are needed at different times. `readings` and `turns` (of a reading, on average) are 0 in supervised training."""
 
     parameters: int
@@ -56,13 +58,12 @@ class Forecast:
     sampling_flops: float = 0.0
     update_flops: float
     memory: Mapping[str, int]
-    either: tuple[str, ...] = field(default=("an update", "sampling"))
 
     @property
     def peak(self) -> int:
         """Bytes needed at a time."""
-        apart = [size for name, size in self.memory.items() if name in self.either]
-        return sum(size for name, size in self.memory.items() if name not in self.either) + max(apart, default=0)
+        apart = [size for name, size in self.memory.items() if name in EITHER]
+        return sum(size for name, size in self.memory.items() if name not in EITHER) + max(apart, default=0)
 
     @property
     def flops(self) -> float:
@@ -84,7 +85,7 @@ def forecast_rl(config: RlConfig) -> Forecast:
     kept = config.algorithm.kl > 0
     trained = _trained(model, config.policy.lora)
     size = _size(model)
-    passes = 4 + 2 * (not config.policy.lora.rank) + 2 * config.policy.checkpointing
+    passes = _passes(config.policy)
     passes += 2 * kept + 2 * (config.algorithm.old_logprobs == "recomputed")
     memory = _held(config.policy, size, trained, average=config.update.average > 0)
     if kept and not config.policy.lora.rank:
@@ -114,10 +115,9 @@ def forecast_sft(config: SftConfig) -> Forecast:
     else:
         with quiet(), torch.device("meta"):
             tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
-            model = _built(config, len(tokenizer))
+            model = build_model(config.model, len(tokenizer), config.seed)
     schedule, size, trained = config.schedule, _size(model), _trained(model, config.policy.lora)
     tokens = schedule.batches * schedule.batch_tokens
-    passes = 4 + 2 * (not config.policy.lora.rank) + 2 * config.policy.checkpointing
     memory = _held(config.policy, size, trained, average=schedule.average > 0)
     memory["an update"] = _update(model, config.policy, schedule.batch_tokens, 1.0)
     return Forecast(
@@ -125,14 +125,9 @@ def forecast_sft(config: SftConfig) -> Forecast:
         trained=trained,
         steps=schedule.steps,
         prompt_tokens=tokens,
-        update_flops=float(passes) * _active(model) * tokens,
+        update_flops=float(_passes(config.policy)) * _active(model) * tokens,
         memory=memory,
     )
-
-
-def device_of(policy: PolicyConfig) -> torch.device:
-    """Where the run would compute."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if policy.device == "auto" else policy.device)
 
 
 def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
@@ -141,7 +136,7 @@ def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
     device = device_of(policy)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"policy.device is {policy.device!r}, and this machine has none: give its speed with --tflops")
-    dtype = torch.bfloat16 if policy.bf16 or policy.dtype == "bfloat16" else torch.float32
+    dtype = torch.bfloat16 if _computed(policy) == 2 else torch.float32
     side = 4096 if device.type == "cuda" else 1024
     one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
 
@@ -168,11 +163,6 @@ def _empty(folder: Path) -> tuple[Any, Any]:
                 return transformers.AutoModelForCausalLM.from_config(shape), tokenizer
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise TrainingError(f"the model in {folder} cannot be planned with: {error}") from error
-
-
-def _built(config: SftConfig, vocabulary: int) -> Any:
-    assert config.model is not None
-    return build_model(config.model, vocabulary, config.seed)
 
 
 def _plans(config: RlConfig, opened: OpenModel) -> list[Plan]:
@@ -230,9 +220,20 @@ def _trained(model: Any, lora: LoraConfig) -> int:
     return sum(lora.rank * (layer.in_features + layer.out_features) for layer in layers)
 
 
+def _passes(policy: PolicyConfig) -> int:
+    """FLOPs of an update for each weight and token: forward, backward through activations and, where they are trained,
+    weights, and forward again with checkpointing."""
+    return 4 + 2 * (not policy.lora.rank) + 2 * policy.checkpointing
+
+
 def _width(policy: PolicyConfig) -> int:
     """Bytes of a weight."""
     return 2 if policy.dtype == "bfloat16" else 4
+
+
+def _computed(policy: PolicyConfig) -> int:
+    """Bytes of a value that is computed."""
+    return 2 if policy.bf16 else _width(policy)
 
 
 def _held(policy: PolicyConfig, size: int, trained: int, *, average: bool) -> dict[str, int]:
@@ -250,10 +251,10 @@ def _held(policy: PolicyConfig, size: int, trained: int, *, average: bool) -> di
 def _update(model: Any, policy: PolicyConfig, tokens: int, replies: float) -> int:
     """Bytes of activations and logits of a micro-batch, of which a share are replies."""
     shape = model.config.get_text_config()
-    half = policy.bf16 or policy.dtype == "bfloat16"
-    layer = tokens * shape.hidden_size * _ACTIVATIONS * (1 if half else 2)
+    hidden = tokens * shape.hidden_size * _computed(policy)
+    layer = hidden * _ACTIVATIONS // 2
     layers = int(shape.num_hidden_layers)
-    kept = layer + layers * tokens * shape.hidden_size * (2 if half else 4) if policy.checkpointing else layers * layer
+    kept = layer + layers * hidden if policy.checkpointing else layers * layer
     return kept + int(replies * tokens) * shape.vocab_size * _LOGITS
 
 
@@ -264,6 +265,5 @@ def _sampling(model: Any, policy: PolicyConfig, tokens: int) -> int:
     size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     kinds = getattr(shape, "layer_types", None)
     layers = sum("attention" in kind for kind in kinds) if kinds else shape.num_hidden_layers
-    width = 2 if policy.bf16 or policy.dtype == "bfloat16" else 4
     layer = _GATED * getattr(shape, "intermediate_size", 4 * shape.hidden_size) + _AROUND * shape.hidden_size
-    return int(tokens * width * (2 * layers * heads * size + layer))
+    return int(tokens * _computed(policy) * (2 * layers * heads * size + layer))

@@ -36,8 +36,7 @@ class Policy:
 
     def __init__(self, folder: Path, config: PolicyConfig, *, reference: bool = False, temperature: float = 1.0) -> None:
         self._temperature = temperature
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-        self.device = torch.device(device)
+        self.device = device_of(config)
         self.bf16 = config.bf16
         self.tokenizer: Any = _tokenizer(folder)
         self._beside = {name: (folder / name).read_bytes() for name in BESIDE_WEIGHTS if (folder / name).is_file()}
@@ -143,6 +142,11 @@ class Policy:
             model.save_pretrained(folder)
         for name, content in self._beside.items():
             (folder / name).write_bytes(content)
+
+
+def device_of(config: PolicyConfig) -> torch.device:
+    """Where a policy is computed with."""
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device)
 
 
 def _tokenizer(folder: Path) -> Any:
