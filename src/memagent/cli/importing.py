@@ -18,6 +18,11 @@ Texts = Annotated[
     list[Path] | None, typer.Option(help="For NoLiMa: UTF-8 text (or .gz) that hides the needles. Repeat for several.")
 ]
 
+Seed = Annotated[
+    int | None, typer.Option(help="Draw the samples of --limit at random with this seed. NoLiMa: also the places.")
+]
+Subset = Annotated[str | None, typer.Option(help="The part of the suite that the file holds, if its path does not say so.")]
+
 
 def import_file(
     suite: Annotated[str | None, typer.Argument(metavar="[FORMAT]", help="The format of the file; see --list.")] = None,
@@ -25,12 +30,8 @@ def import_file(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The sample file to write (JSONL).")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the formats.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this number of samples, from the beginning.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Draw the samples of --limit at random with this seed. NoLiMa: also the places.")
-    ] = None,
-    subset: Annotated[
-        str | None, typer.Option(help="The part of the suite that the file holds, if its path does not say so.")
-    ] = None,
+    seed: Seed = None,
+    subset: Subset = None,
     category: Annotated[list[str] | None, typer.Option(help="Only samples of this category. Repeat for several.")] = None,
     split: Annotated[str, typer.Option(help="eval, or train for files that `memagent train` may use.")] = "eval",
     shared: SharedText = None,

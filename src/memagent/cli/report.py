@@ -19,6 +19,10 @@ Watch = Annotated[
         help="For training runs: rewrite the page at this interval until they finish; default file: in the first folder.",
     ),
 ]
+Scorer = Annotated[
+    str,
+    typer.Option(help="own (of each sample; otherwise strict), strict, contains, f1, all_required, ruler or released."),
+]
 _EVALUATION_ONLY = ("scorer", "readings", "sample", "samples")
 
 
@@ -36,10 +40,7 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option(help="The Markdown file for the tables. Without this and -o, the tables are printed.")
     ] = None,
-    scorer: Annotated[
-        str,
-        typer.Option(help="own (of each sample; otherwise strict), strict, contains, f1, all_required, ruler or released."),
-    ] = "own",
+    scorer: Scorer = "own",
     readings: Annotated[int, typer.Option(min=0, help="Number of single readings to show: half right, half wrong.")] = 10,
     sample: Annotated[
         list[str] | None, typer.Option(help="Show the readings of this sample instead. Repeat for several.")

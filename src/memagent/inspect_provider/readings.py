@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -82,14 +82,13 @@ class Readings:
         opened, counted = self._shared()
         with document, counted:
             session, progress = await asyncio.to_thread(self._begun, document, question, opened, chosen)
-            try:
+            with ExitStack() as unfinished:  # also if the sample is cancelled
+                if progress.id is not None:
+                    unfinished.callback(self._unfinished[document.digest, question].append, progress.id)
                 [result] = await session.arun([progress])
                 if result.cause is not None:
                     raise result.cause
-            except BaseException:  # also if the sample was cancelled
-                if progress.id is not None:
-                    self._unfinished[document.digest, question].append(progress.id)
-                raise
+                unfinished.pop_all()
         return result
 
     def close(self) -> None:
