@@ -129,6 +129,11 @@ class TestReply:
         assert (result.prompt_tokens, result.completion_tokens) == (4, 2)
         assert result.seconds > 0
 
+    def test_any_success_is_one(self, connect: Connect) -> None:
+        body = json.dumps({"choices": [{"message": {"content": "created"}, "finish_reason": "stop"}]})
+        with FaultServer(faults=[Fault("status", status=201, body=body)]) as server:
+            assert only(connect(server).generate([turn()])).text == "created"
+
     def test_order_is_kept_and_failures_stay_in_place(self, connect: Connect) -> None:
         with FaultServer(context=40) as server:
             results = connect(server).generate([turn("first"), turn("w " * 30), turn("third")])

@@ -9,15 +9,16 @@ from typing import Any
 import peft
 import pytest
 import torch
+import transformers
 
 from memagent.errors import TrainingError
 from memagent.training.config import PRESETS, LoraConfig, PolicyConfig, SftConfig, load_config
-from memagent.training.forecast import forecast_rl, forecast_sft, measured_flops
+from memagent.training.forecast import _active, forecast_rl, forecast_sft, measured_flops
 from memagent.training.policy import Policy
 from memagent.training.recipe import read_stage
 from memagent.training.rl import Trainer
 from memagent.training.rl_config import RlConfig, RolloutConfig, TaskMix
-from tests.training.tiny import make_folder
+from tests.training.tiny import make_config, make_folder
 
 
 @pytest.fixture
@@ -99,6 +100,28 @@ def test_a_run_of_more_steps_takes_longer_in_proportion(planned: Callable[..., R
     short, long = forecast_rl(planned(steps=3)), forecast_rl(planned(steps=300))
     assert long.flops == pytest.approx(100 * short.flops, rel=0.05)  # other documents are drawn
     assert long.peak == pytest.approx(short.peak, rel=0.01)
+
+
+@pytest.mark.parametrize(("lora", "passes"), [(0, 8), (4, 6)])
+def test_an_update_computes_with_all_but_what_is_only_looked_up(
+    planned: Callable[..., RlConfig], lora: int, passes: int
+) -> None:
+    found = forecast_rl(planned("qwen2", policy=PolicyConfig(lora=LoraConfig(rank=lora))))
+    embedding = make_config("qwen2").vocab_size * make_config("qwen2").hidden_size  # which is not that of the head
+    products = (found.parameters - embedding) * (found.prompt_tokens + found.reply_tokens)
+    assert (found.sampling_flops, found.update_flops) == (2 * products, passes * products)
+
+
+def test_of_experts_a_token_is_given_to_some() -> None:
+    shape = {"vocab_size": 50, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.device("meta"):
+        few, all_of_them = (
+            transformers.MixtralForCausalLM(
+                transformers.MixtralConfig(**shape, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=count)
+            )
+            for count in (1, 4)
+        )
+    assert _active(all_of_them) - _active(few) == 3 * 3 * 8 * 16
 
 
 def test_a_supervised_run_of_the_recipe() -> None:

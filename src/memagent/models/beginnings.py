@@ -27,8 +27,7 @@ def grouped(prompts: Sequence[Sequence[int]]) -> list[Group]:
     for index in sorted(range(len(prompts)), key=lambda index: tuple(prompts[index])):
         prompt = prompts[index]
         if groups:
-            # Not the whole of either: each keeps a token after what they have in common.
-            common = min(groups[-1].common, _alike(before, prompt), len(prompt) - 1)
+            common = min(groups[-1].common, _alike(before, prompt))
             if common >= _SHARE * max(longest, len(prompt)):
                 groups[-1].members.append(index)
                 groups[-1].common, longest, before = common, max(longest, len(prompt)), prompt
