@@ -219,6 +219,23 @@ def test_broken_docx_files_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     refused(whole, "decompression bombs")
 
 
+def test_archives_are_closed_at_once_whether_they_are_read_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    build = zipfile.ZipFile.__init__
+    monkeypatch.setattr(
+        zipfile.ZipFile, "__init__", lambda zip, *given, **named: (opened.append(zip), build(zip, *given, **named))[1]
+    )
+    book = write_epub(tmp_path / "book.epub", ["<p>Text</p>"])
+    text_of(book)
+    text_of(write_docx(tmp_path / "whole.docx"))
+    refused(word(tmp_path, "<w:p>"), "damaged DOCX")
+    refused(rewrite_zip(book, tmp_path / "none.epub", {"META-INF/container.xml": "<container/>"}), "names no package")
+    assert len(opened) > 8
+    assert all(zip.fp is None for zip in opened)
+
+
 def test_epub_chapters_in_spine_order(tmp_path: Path) -> None:
     chapters = ["<h1>One</h1><p>Größer &nbsp;&amp; more.</p>", '<a id="x"/><div/><p>Two<br/>lines</p><hr/>', "<p>Three</p>"]
     path = write_epub(tmp_path / "book.epub", chapters)

@@ -73,12 +73,20 @@ def _besieged(service: ServiceProcess, keys: Mapping[str, str], folder: Path, co
     report.answered = _read_something(service, attacker)
     report.megabytes.append(_memory(service.process.pid))
     log = service.log
-    report.wrong += [f"the log has {secret!r}" for secret in (*secrets, OWN, "noted") if secret in log]
+    report.wrong += [
+        f"the log has {secret!r}: {_around(log, secret)}" for secret in (*secrets, OWN, "noted") if secret in log
+    ]
     for reading, key in zip(target.readings, others, strict=True):
         with service.client as client:
             if client.get(f"/v1/readings/{reading}", headers=_bearer(key)).json()["status"] != "answered":
                 report.wrong.append("a reading of another owner is no longer there")
     return report
+
+
+def _around(log: str, found: str) -> str:
+    """What the log says where it has something that it should not have."""
+    start = log.index(found)
+    return log[max(0, start - 500) : start + 5000]
 
 
 def _bearer(key: str) -> dict[str, str]:

@@ -519,6 +519,14 @@ def test_hostile_requests_are_refused_in_one_form(tmp_path) -> None:
         assert client.get("/v1/readings").json() == {"readings": []}
 
 
+def test_json_that_no_parser_of_python_should_see_is_refused_by_name(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        for body, why in [("[" * 300, "recursion limit exceeded"), ('{"a": NaN}', "expected value"), ("{", "EOF")]:
+            made = client.post("/v1/readings", content=body, headers={"content-type": "application/json"})
+            assert made.status_code == 400
+            assert f"not JSON that the service reads: {why}" in made.json()["error"]["message"]
+
+
 async def _ends(service) -> None:
     await service.jobs.start()
     assert (await _ready(service)).status_code == 200

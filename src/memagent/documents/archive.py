@@ -6,7 +6,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from memagent.documents.source import CHUNK, Source
 
@@ -20,7 +20,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSErro
 
 
 class Archive:
-    """A zip file whose members are read under one shared limit. Raises DocumentError naming the file."""
+    """A zip file whose members are read under one shared limit, within a `with`. Raises DocumentError naming the file."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -30,6 +30,12 @@ class Archive:
         except _BROKEN as error:
             raise self._damaged() from error
         self.names = frozenset(self._zip.namelist())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
 
     def chunks(self, member: str) -> Iterator[bytes]:
         """The bytes of a member, a megabyte at a time."""

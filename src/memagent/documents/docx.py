@@ -81,17 +81,19 @@ def _local(tag: str) -> str:
 def read_docx(source: Source) -> Iterator[str]:
     """Paragraphs and tables in document order, then footnotes and endnotes. Headers, footers and comments are left out."""
     etree = optional("lxml.etree", _FEATURE)
-    archive = Archive(source)
-    main = _main_part(etree, archive, source)
-    folder = main.rpartition("/")[0] + "/"
-    notes = [part for part in (folder + "footnotes.xml", folder + "endnotes.xml") if part in archive.names]
-    flow = Flow()
-    for part in (main, *notes):
-        parser = etree.XMLParser(target=_Target(flow, source), resolve_entities=False, no_network=True)
-        try:
-            yield from parse(parser, flow, archive.chunks(part))
-        except etree.XMLSyntaxError as error:
-            raise source.error(f"damaged DOCX: {part}: {error}", "Open it in a word processor and save it again") from error
+    with Archive(source) as archive:
+        main = _main_part(etree, archive, source)
+        folder = main.rpartition("/")[0] + "/"
+        notes = [part for part in (folder + "footnotes.xml", folder + "endnotes.xml") if part in archive.names]
+        flow = Flow()
+        for part in (main, *notes):
+            parser = etree.XMLParser(target=_Target(flow, source), resolve_entities=False, no_network=True)
+            try:
+                yield from parse(parser, flow, archive.chunks(part))
+            except etree.XMLSyntaxError as error:
+                raise source.error(
+                    f"damaged DOCX: {part}: {error}", "Open it in a word processor and save it again"
+                ) from error
 
 
 def _main_part(etree: Any, archive: Archive, source: Source) -> str:

@@ -29,19 +29,19 @@ _VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "
 def read_epub(source: Source) -> Iterator[str]:
     """The text of each chapter, with a blank line between chapters."""
     etree = optional("lxml.etree", _FEATURE)
-    archive = Archive(source)
-    chapters = _spine(etree, archive, source)
-    _refuse_drm(etree, archive, source, chapters)
-    border = ""
-    for member in chapters:
-        chapter = Source(
-            name=f"{source.name} ({member})", suffix=".xhtml", stream=io.BytesIO(archive.read(member)), encoding=None
-        )
-        markup = "".join(decode(chapter, detect(chapter, markup=True)))
-        text = "".join(html_text(chapter, [_SELF_CLOSED.sub(_open_and_close, markup)], _FEATURE))
-        if text:
-            yield border + text
-            border = "\n\n"
+    with Archive(source) as archive:
+        chapters = _spine(etree, archive, source)
+        _refuse_drm(etree, archive, source, chapters)
+        border = ""
+        for member in chapters:
+            chapter = Source(
+                name=f"{source.name} ({member})", suffix=".xhtml", stream=io.BytesIO(archive.read(member)), encoding=None
+            )
+            markup = "".join(decode(chapter, detect(chapter, markup=True)))
+            text = "".join(html_text(chapter, [_SELF_CLOSED.sub(_open_and_close, markup)], _FEATURE))
+            if text:
+                yield border + text
+                border = "\n\n"
 
 
 def _open_and_close(match: re.Match[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,7 +10,6 @@ from memagent.conversation import Said
 
 QUESTION = 100_000  # characters at most
 _Tokens = Field(default=None, ge=1, le=1_000_000)
-Text = Annotated[str, Field(max_length=2**31)]  # only of strings with a limit pydantic refuses lone surrogates
 
 
 class Options(BaseModel):
@@ -39,7 +38,7 @@ class ReadingRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1, max_length=QUESTION)
-    documents: list[Text] = Field(default=[], max_length=1000)
+    documents: list[str] = Field(default=[], max_length=1000)
     text: str | None = Field(default=None, min_length=1)
     options: Options = Options()
 
@@ -56,7 +55,7 @@ class AskRequest(BaseModel):
 class FilePart(BaseModel):
     """A document in a message: an uploaded file, or its bytes as a data URL."""
 
-    file_id: Text | None = None
+    file_id: str | None = None
     file_data: str | None = None
     filename: str | None = Field(default=None, max_length=300)
 
@@ -65,13 +64,13 @@ class Part(BaseModel):
     """A part of a message: text, or a file."""
 
     type: str
-    text: Text = ""
+    text: str = ""
     file: FilePart | None = None
 
 
 class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Text | list[Part] | None = None
+    content: str | list[Part] | None = None
 
     def said(self) -> Said[FilePart]:
         """Its text and its files."""
@@ -82,7 +81,7 @@ class Message(BaseModel):
 
 
 class JsonSchema(BaseModel):
-    name: Text = ""
+    name: str = ""
     json_schema: dict[str, Any] = Field(default={"type": "object"}, alias="schema")
 
 
@@ -100,7 +99,7 @@ class OpenAIRequest(Options):
 
     model_config = ConfigDict(extra="ignore")
 
-    model: Text = "memagent"
+    model: str = "memagent"
 
     def reading_options(self, schema: dict[str, Any] | None, answer_tokens: int | None) -> dict[str, Any]:
         """The options that were given, of which OpenAI has other names for some."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from memagent.errors import ConfigError
-from memagent.server.schemas import FilePart, JsonSchema, Message, OpenAIRequest, Part, Text
+from memagent.server.schemas import FilePart, JsonSchema, Message, OpenAIRequest, Part
 
 _Key = Annotated[str, Field(max_length=64)]
 _Value = Annotated[str, Field(max_length=512)]
@@ -17,11 +17,11 @@ _Value = Annotated[str, Field(max_length=512)]
 class InputPart(BaseModel):
     """A part of a message: text, or a file."""
 
-    type: Text
-    text: Text = ""
-    file_id: Text | None = None
-    file_data: Text | None = None
-    file_url: Text | None = None
+    type: str
+    text: str = ""
+    file_id: str | None = None
+    file_data: str | None = None
+    file_url: str | None = None
     filename: str | None = Field(default=None, max_length=300)
 
     def part(self) -> Part:
@@ -43,7 +43,7 @@ def _parts(content: Any) -> Any:
 class InputItem(BaseModel):
     """A message, or what an earlier response had beside its message."""
 
-    type: Text = "message"
+    type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] = "user"
     content: Annotated[list[InputPart], BeforeValidator(_parts)] = []
 
@@ -70,8 +70,8 @@ class ResponseRequest(OpenAIRequest):
     """OpenAI's request for a response, as far as a reading has use for it."""
 
     input: Annotated[list[InputItem], BeforeValidator(_items)] = Field(min_length=1, max_length=10_000)
-    instructions: Text | None = None
-    previous_response_id: Text | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
     text: TextOptions = TextOptions()
     max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     metadata: dict[_Key, _Value] | None = Field(default=None, max_length=16)
