@@ -8,6 +8,7 @@ batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -239,13 +240,33 @@ def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, 
     drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
     if drawn:
         top_ps = torch.tensor([rows[index].sampling.top_p for index in drawn])
-        probs_BV = nucleus(logits_BV[drawn].cpu(), top_ps)
-        tokens = [
-            torch.multinomial(probs_V, 1, generator=rows[index].random)
-            for index, probs_V in zip(drawn, probs_BV, strict=True)
-        ]
-        token_B[drawn] = torch.cat(tokens).to(token_B.device)
+        token_B[drawn] = draw(nucleus(logits_BV[drawn].cpu(), top_ps), [rows[index] for index in drawn]).to(token_B.device)
     return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
+
+
+def draw(probs_NV: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    """A token [N] for every row from its probabilities [N, V], which need no sum of 1, by one number of its stream.
+
+    The number says where in the sum of the probabilities the token lies: first in which block of tokens, then where in it.
+    (`torch.multinomial` takes one stream for all rows, or a call for each, which takes a dozen times as long for 192 rows
+    of 4,096 tokens.)
+    """
+    given = [torch.rand(1, dtype=torch.float64, generator=row.random) for row in rows]
+    size = math.isqrt(probs_NV.shape[1])
+    missing = -probs_NV.shape[1] % size
+    blocks_NKS = (torch.nn.functional.pad(probs_NV, (0, missing)) if missing else probs_NV).unflatten(1, (-1, size))
+    block_N1, within_N1 = _place(blocks_NKS.sum(-1), torch.stack(given))
+    block_NS = blocks_NKS[torch.arange(len(rows)), block_N1[:, 0]]
+    return (block_N1 * size + _place(block_NS, within_N1)[0])[:, 0]
+
+
+def _place(weights_NK: torch.Tensor, where_N1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """In which of K weights a share of their sum lies [N, 1], and at what share of that weight. Never in one of 0."""
+    sums_NK = weights_NK.double().cumsum(-1)
+    point_N1 = where_N1.clamp(0, 1 - 2**-53) * sums_NK[:, -1:]
+    place_N1 = torch.searchsorted(sums_NK, point_N1, right=True)
+    weight_N1 = weights_NK.double().gather(1, place_N1)
+    return place_N1, (point_N1 - sums_NK.gather(1, place_N1) + weight_N1) / weight_N1
 
 
 def nucleus(logits_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:

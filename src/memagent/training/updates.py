@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from memagent.tasks.haystack import Haystack, sentence_borders
@@ -17,7 +17,7 @@ from memagent.tasks.samples import Fact
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
 from memagent.training.fields import Part, Range, Share, TrainedReader
-from memagent.training.ideal import Notes, Slots
+from memagent.training.ideal import Line, Notes, Slots
 
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
 _STATEMENTS = (*STATEMENTS, *[text for text in STATEMENTS if text.index("{value}") < text.index("{key}")] * 2)
@@ -34,6 +34,8 @@ class Recipe(Part):
     kept             share of asked keys that have a value in the memory otherwise
     distractors      number of facts about other keys in the chunk; `related` is the share that resembles an asked key
     partial_matches  share of chunks whose book text holds one word of an asked key, where the book has that word
+    forgotten        share of the memory's values that the reply leaves out, where the chunk does not state them anew
+    outdated         share of the memory's values that the reply holds on to, where the chunk states another
     answer           share of exercises that ask for the answer and show no chunk
     echo             share of rows that are random tokens to be repeated: copying, and nothing else
     reader           whose turn it is; a turn of `parallel` is one of a round
@@ -50,6 +52,8 @@ class Recipe(Part):
     distractors: Range = (0, 3)
     related: Share = 0.3
     partial_matches: Share = 0.0
+    forgotten: Share = 0.0
+    outdated: Share = 0.0
     answer: Share = 0.0
     echo: Share = 0.0
     reader: TrainedReader = "memory"
@@ -62,6 +66,25 @@ class Exercise:
     question: str
     notes: Notes
     first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Careless(Slots):
+    """Notes of a reader that knows the form of a memory, and not what to do with what it holds: of these keys the value is
+    forgotten where a chunk does not state it anew, of those it stays where a chunk states another."""
+
+    forgotten: frozenset[str] = frozenset()
+    outdated: frozenset[str] = frozenset()
+
+    def after(self, facts: Sequence[Fact]) -> Careless:
+        old, stated = dict(self.lines), {fact.key for fact in facts}
+        values = dict(Slots.after(self, facts).lines)
+        for key, held in old.items():
+            if key in self.outdated and held:
+                values[key] = held
+            if key in self.forgotten and key not in stated:
+                values[key] = ()
+        return replace(self, lines=tuple(values.items()))
 
 
 def draw_keys(rng: random.Random, count: int, words: Words) -> list[str]:
@@ -108,8 +131,19 @@ def draw_exercise(rng: random.Random, recipe: Recipe, words: Words) -> tuple[Exe
         value = draw_value(rng, kind, words)
         called = noun if rng.random() < 0.9 else draw_noun(rng, kind, words)
         facts.append((state(same or rng.choice(_STATEMENTS), called, key, value), key, value))
-    notes = Slots(tuple((key, (memory[key],) if key in memory else ()) for key in keys))
+    notes = _notes(rng, recipe, tuple((key, (memory[key],) if key in memory else ()) for key in keys))
     return Exercise(question=ask(rng, noun, keys), notes=notes, first=first), facts
+
+
+def _notes(rng: random.Random, recipe: Recipe, lines: tuple[Line, ...]) -> Slots:
+    """The notes of an exercise, with what its reply is to get wrong. Shares of 0 draw nothing."""
+    if not recipe.forgotten and not recipe.outdated:
+        return Slots(lines)
+    held = [key for key, values in lines if values]
+    forgotten, outdated = (
+        frozenset(key for key in held if rng.random() < share) for share in (recipe.forgotten, recipe.outdated)
+    )
+    return Careless(lines, forgotten=forgotten, outdated=outdated)
 
 
 def rewrap(rng: random.Random, text: str) -> str:
