@@ -73,6 +73,51 @@ def test_a_chunk_can_hold_a_word_of_an_asked_key() -> None:
     assert len(plant_all(rng, haystack, [], 400, "no such word")[0]) >= 400
 
 
+def drawn(**given) -> list[tuple[Exercise, list[tuple[str, str, str]]]]:
+    recipe = Recipe(tokens=(100, 100), asked=(1, 3), **given)
+    return [draw_exercise(generator(7, "careless", index), recipe, shipped_words("train")) for index in range(400)]
+
+
+def test_a_coin_decides_what_a_careless_reader_keeps_and_replaces() -> None:
+    kept, replaced = [], []
+    for exercise, facts in drawn(kept=0.8, stated=1.0, quiet=0.4, fresh=0.0, forgotten=0.6, outdated=0.3):
+        stated = {key: value for _, key, value in facts}
+        text, planted = plant_all(generator(7, "text", 0), HAYSTACK, facts, 600)
+        after = dict(exercise.notes.after(visible(planted, text, 0, len(text))).lines)
+        for key, held in exercise.notes.lines:
+            assert after[key] in ((), held, (stated.get(key),))
+            if held and key in stated:
+                assert after[key]
+                replaced.append(after[key] != held)
+            elif held:
+                kept.append(after[key] == held)
+            elif key in stated:  # what is found is noted, always
+                assert after[key] == (stated[key],)
+    assert len(kept) > 300
+    assert len(replaced) > 50
+    assert 0.34 < sum(kept) / len(kept) < 0.46
+    assert 0.58 < sum(replaced) / len(replaced) < 0.82
+
+
+def test_a_reader_that_keeps_everything_draws_what_it_always_drew() -> None:
+    for (ours, facts), (careless, others) in zip(drawn(), drawn(forgotten=1.0, outdated=1.0), strict=True):
+        assert facts == others
+        assert ours.question == careless.question
+        assert ours.notes.lines == careless.notes.lines
+
+
+def test_changing_facts_are_asked_and_stated_in_the_words_of_their_task() -> None:
+    said = drawn(changes=1.0, stated=1.0, kept=1.0, fresh=0.0, quiet=0.0, distractors=(0, 0))
+    for exercise, facts in said:
+        ((key, held),) = exercise.notes.lines
+        assert exercise.question.endswith(f"for {key} now, after all changes?")
+        assert held
+        assert [about for _, about, _ in facts] == [key]
+    assert (
+        sum("changed" in sentence or "now" in sentence or "new" in sentence for exercise, [(sentence, _, _)] in said) > 100
+    )
+
+
 def test_wrapping_changes_white_space_only() -> None:
     text = "One two three.\nFour five.\n\nSix seven eight nine ten eleven twelve thirteen fourteen fifteen."
     for index in range(30):

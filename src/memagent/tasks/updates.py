@@ -28,7 +28,8 @@ _LATER = (
     "From that day on, the {noun} for {key} was {value}.",
     "They gave {key} the new {noun} {value}.",
 )
-_QUESTION = "What is the {noun} for {key} now, after all changes?"
+QUESTION = "What is the {noun} for {key} now, after all changes?"
+STATEMENTS = (*_FIRST, *_LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def make_updates(name: str, materials: Materials, request: Request, options: Upd
         Sample(
             id=f"{name}-{request.tokens}-{request.seed}-{request.index}",
             task=name,
-            question=_QUESTION.format(noun=noun.one, key=keys[0]),
+            question=QUESTION.format(noun=noun.one, key=keys[0]),
             document=document,
             answers=(values[options.values - 1],),
             facts=tuple(planted),

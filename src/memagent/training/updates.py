@@ -14,6 +14,8 @@ from typing import ClassVar, TypeAlias
 from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Fact
+from memagent.tasks.updates import QUESTION as CHANGED
+from memagent.tasks.updates import STATEMENTS as CHANGES
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
 from memagent.training.fields import Part, Range, Share, TrainedReader
@@ -34,6 +36,7 @@ class Recipe(Part):
     kept             share of asked keys that have a value in the memory otherwise
     distractors      number of facts about other keys in the chunk; `related` is the share that resembles an asked key
     partial_matches  share of chunks whose book text holds one word of an asked key, where the book has that word
+    changes          share of exercises in the words of the task `updates`: about one key, whose values change
     forgotten        share of the memory's values that the reply leaves out, where the chunk does not state them anew
     outdated         share of the memory's values that the reply holds on to, where the chunk states another
     answer           share of exercises that ask for the answer and show no chunk
@@ -52,6 +55,7 @@ class Recipe(Part):
     distractors: Range = (0, 3)
     related: Share = 0.3
     partial_matches: Share = 0.0
+    changes: Share = 0.0
     forgotten: Share = 0.0
     outdated: Share = 0.0
     answer: Share = 0.0
@@ -112,12 +116,15 @@ def draw_exercise(rng: random.Random, recipe: Recipe, words: Words) -> tuple[Exe
     """An exercise and the facts to plant, as (sentence, key, value), in document order."""
     kind: ValueKind = "number" if rng.random() < 0.75 else "word"
     noun = draw_noun(rng, kind, words)
-    keys = draw_keys(rng, rng.randint(*recipe.asked), words)
+    changes = recipe.changes and rng.random() < recipe.changes  # a share of 0 draws nothing
+    statements = CHANGES if changes else _STATEMENTS
+    keys = draw_keys(rng, 1 if changes else rng.randint(*recipe.asked), words)
     first = rng.random() < recipe.fresh
     memory = {key: draw_value(rng, kind, words) for key in keys if not first and rng.random() < recipe.kept}
     stated: list[str] = []
     if rng.random() >= recipe.quiet:
-        stated = [key for key in keys if rng.random() < (recipe.stated if key not in memory else recipe.stated / 4)]
+        seldom = 1 if changes else 4  # how much seldomer a key is stated of which a value is known
+        stated = [key for key in keys if rng.random() < recipe.stated / (seldom if key in memory else 1)]
     others: list[str] = []
     for _ in range(rng.randint(*recipe.distractors)):
         key = relative(rng, rng.choice(keys), words) if rng.random() < recipe.related else draw_keys(rng, 1, words)[0]
@@ -125,14 +132,15 @@ def draw_exercise(rng: random.Random, recipe: Recipe, words: Words) -> tuple[Exe
             others.append(key)
     about = [*stated, *others]
     rng.shuffle(about)
-    same = rng.choice(_STATEMENTS) if rng.random() < 0.5 else None
+    same = rng.choice(statements) if rng.random() < 0.5 else None
     facts = []
     for key in about:
         value = draw_value(rng, kind, words)
         called = noun if rng.random() < 0.9 else draw_noun(rng, kind, words)
-        facts.append((state(same or rng.choice(_STATEMENTS), called, key, value), key, value))
+        facts.append((state(same or rng.choice(statements), called, key, value), key, value))
+    question = CHANGED.format(noun=noun.one, key=keys[0]) if changes else ask(rng, noun, keys)
     notes = _notes(rng, recipe, tuple((key, (memory[key],) if key in memory else ()) for key in keys))
-    return Exercise(question=ask(rng, noun, keys), notes=notes, first=first), facts
+    return Exercise(question=question, notes=notes, first=first), facts
 
 
 def _notes(rng: random.Random, recipe: Recipe, lines: tuple[Line, ...]) -> Slots:
