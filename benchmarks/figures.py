@@ -28,6 +28,7 @@ WINDOW, LONGEST = 1024, 447_488
 Points: TypeAlias = list[tuple[float, float, int]]  # x, sum of the scores, number of readings
 NINE = "niah_single_1 niah_single_2 niah_single_3 niah_multikey_1 niah_multikey_2 niah_multikey_3 niah_multivalue".split()
 NINE += ["niah_multiquery", "vt"]
+RETENTION, RETENTION_SEEDS = ["niah_single_2", "niah_multiquery", "updates"], (30, 31, 32)
 BLUE, ORANGE, GREEN, PINK, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f"  # after Okabe and Ito
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "memagent",
@@ -70,11 +71,11 @@ def panels(count: int, height: float = 3.3) -> tuple[Figure, list[Any]]:
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def windows_axis(axes: Any, lengths: list[int]) -> None:
+def windows_axis(axes: Any, lengths: list[int], window: int = WINDOW) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [f"{length}" for length in lengths])
     axes.minorticks_off()
-    axes.set_xlabel("length of the document, in windows of 1,024 tokens")
+    axes.set_xlabel(f"length of the document, in windows of {window:,} tokens")
 
 
 def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") -> None:
@@ -87,9 +88,9 @@ def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") 
     axes.errorbar(places, centre, yerr=[below, above], fmt=style, label=label, color=colour, markersize=4, lw=1.4)
 
 
-def accuracies(way: Scores, tasks: list[str]) -> Points:
+def accuracies(way: Scores, tasks: list[str], window: int = WINDOW) -> Points:
     lengths = [tokens for tokens in sorted(way, key=int) if int(tokens) <= LONGEST]
-    read = [(int(tokens) / WINDOW, list(of(way, tokens, tasks).values())) for tokens in lengths]
+    read = [(int(tokens) / window, list(of(way, tokens, tasks).values())) for tokens in lengths]
     return [(windows, sum(values), len(values)) for windows, values in read if values]
 
 
@@ -202,6 +203,31 @@ def reinforcement_learning() -> Figure:
     for axes in (left, right):
         windows_axis(axes, [1, 4, 16, 64, 437])
         axes.legend(loc="lower left" if axes is left else "upper left")
+    return figure
+
+
+def retention() -> Figure:
+    """A memory that keeps nothing for long learns to, by the reward of the answer alone."""
+    figure, (left, middle, right) = panels(3)
+    for label, credit, colour in (("every turn", "all", BLUE), ("the answer only", "final", ORANGE)):
+        for axes, quantity in ((left, "reward"), (middle, "retention")):
+            runs = [batches(f"retention-{credit}-{seed}", quantity) for seed in RETENTION_SEEDS]
+            steps = sorted(set.intersection(*(set(run) for run in runs)))
+            values = [[100 * run[step] for run in runs] for step in steps]
+            axes.plot(steps, [mean(here) for here in values], color=colour, label=f"credit to {label}")
+            axes.fill_between(
+                steps, [min(here) for here in values], [max(here) for here in values], color=colour, alpha=0.2, lw=0
+            )
+    ways = scores("retention")
+    for drawn, colour, style in (("greedy", BLUE, "o-"), ("sampled", ORANGE, "s-")):
+        line(right, accuracies(ways[f"start, {drawn}"], RETENTION, 128), f"{drawn}, before", colour, style.replace("-", "--"))
+        line(right, accuracies(ways[f"RL, {drawn}"], RETENTION, 128), f"{drawn}, after RL", colour, style)
+    left.set(title="Answers that are right", xlabel="batch", ylabel="sampled readings of four windows, %", ylim=(0, 100))
+    middle.set(title="Noted values kept, per update", xlabel="batch", ylim=(0, 102))
+    right.set(title="Longer documents", ylim=(0, 102))
+    windows_axis(right, [1, 4, 16, 64, 437], 128)
+    for axes in (left, middle, right):
+        axes.legend(loc="lower right" if axes is not right else "lower left", fontsize=7)
     return figure
 
 
@@ -403,6 +429,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         extrapolation,
         readers,
         grounding,
+        retention,
         reinforcement_learning,
         credit_assignment,
         memory_and_hops,
