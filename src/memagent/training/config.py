@@ -143,9 +143,11 @@ class ReadingMixture(TaskRecipe):
 
 
 class RunConfig(Part):
-    """What every run has. Paths are relative to the working directory. `threads` is that of torch; 0 is its default."""
+    """What every run has. Paths are relative to the working directory. `processes` compute side by side with the same
+    weights, on CPUs; `threads` is that of torch in each of them; 0: its default, or a share of the cores."""
 
     seed: int = 0
+    processes: Positive = 1
     threads: Count = 0
     save_every: Positive = 100
     policy: PolicyConfig = PolicyConfig()

@@ -10,21 +10,25 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memagent.models.local import LocalEngine
-from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
-from memagent.tasks.samples import generator
+import torch
+
+from memagent.models.open import OpenModel
+from memagent.tasks.lazy_text import LazyText
+from memagent.tasks.samples import Sample, generator
 from memagent.training.average import Average
 from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
 from memagent.training.curriculum import Curriculum
+from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
-from memagent.training.policy import Policy
+from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
+from memagent.training.rollout import Group, Reading, retention, settings_by_name
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
 from memagent.training.validation import Validation, mean_score
@@ -54,45 +58,32 @@ class Trainer:
 
     def __init__(self, config: RlConfig, out: Path) -> None:
         self.config = config
-        start = model_folder(config.start)
-        kept, temperature = config.algorithm.kl > 0, config.rollout.temperature
-        self.policy = Policy(start, config.policy, reference=kept, temperature=temperature)
-        self._defaults = read_defaults(start)
-        self.updater = Updater(self.policy, config.update, config.algorithm.objective, out / "failed.pt")
+        self.worker = ReaderWorker(config)
+        self.policy = self.worker.policy
         opened = self.opened(0)
         settings_by_name(config, opened, config.rollout, config.task)  # raises ConfigError before anything is sampled
         settings_by_name(config, opened, config.validation, config.validation.task)
         self.tokenizer = opened.engine.tokenizer
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
+        self.helpers = Helpers(config.processes - 1, self.worker, ReaderWorker, config, threads=torch.get_num_threads())
+        objective = config.algorithm.objective
+        self.updater = Updater(self.policy, config.update, objective, out / "failed.pt", self.helpers)
         self.average = Average(self.policy.parameters(), config.update.average)
         self.step = 0
         self.best = -1.0
         self.waited = 0
 
-    def opened(self, step: int, *, record: bool = False) -> OpenModel:
+    def opened(self, step: int) -> OpenModel:
         """The policy as an engine that readings run on."""
-        engine = LocalEngine.hosting(
-            self.policy.causal,
-            self.policy.tokenizer,
-            name="policy",
-            version=f"batch {step}",
-            batch_tokens=self.config.rollout.batch_tokens,
-            record_prompts=record,
-        )
-        return narrowed(engine, self._defaults)
+        return self.worker.opened(step)
 
     def sample(self) -> Batch:
         """Rolls out groups until enough of them carry a signal, or the limit is reached (dynamic sampling)."""
         chosen, batch = self.config.rollout, Batch()
-        opened = self.opened(self.step, record=True)
-        settings = settings_by_name(self.config, opened, chosen, self.config.task)
         for attempt in range(1 + chosen.resample):
             samples = self.curriculum.draw(self.step, attempt, chosen.prompts)
-            seed = f"{self.config.seed}/{self.step}/{attempt}"
-            with self.policy.computing():
-                algorithm = self.config.algorithm
-                groups = roll_out(samples, chosen.group, opened, settings, algorithm.reward, seed, algorithm.shaping)
+            groups = self._rolled_out(samples, f"{self.config.seed}/{self.step}/{attempt}")
             batch.groups += groups
             batch.resampled += attempt > 0
             batch.kept += [group for group in groups if group.kept]
@@ -100,6 +91,16 @@ class Trainer:
                 break
         batch.kept = batch.kept[: chosen.prompts]
         return batch
+
+    def _rolled_out(self, samples: Sequence[tuple[str, Sample]], seed: str) -> list[Group]:
+        """A group of readings for each sample, in their order, by all processes."""
+        alone = self.helpers.processes == 1
+        numbered = [(number, name, sample if alone else _sendable(sample)) for number, (name, sample) in enumerate(samples)]
+        hands = [hand for hand in dealt([len(sample.document) for _, sample in samples], self.helpers.processes) if hand]
+        shares = [Rollout(self.step, seed, [numbered[place] for place in hand]) for hand in hands]
+        found = zip(hands, self.helpers.each(ReaderWorker.roll_out, shares), strict=True)
+        by_place = {place: group for hand, groups in found for place, group in zip(hand, groups, strict=True)}
+        return [by_place[place] for place in range(len(samples))]
 
     def learn(self, batch: Batch) -> list[Step]:
         """The optimizer steps of a batch: a fixed number, counted in readings, however many conversations they have."""
@@ -150,18 +151,24 @@ class Trainer:
         self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
 
 
+def _sendable(sample: Sample) -> Sample:
+    """The sample with the text of its document alone, not with the book that it shares with others."""
+    return replace(sample, document=LazyText([str(sample.document)]))
+
+
 def run(config: RlConfig, launch: Launch) -> Trainer:
     """Trains to the last batch, `launch.stop_after` batches, or until validation stops improving. Raises TrainingError."""
     with begun(config, launch, config.steps, lambda: Trainer(config, launch.out)) as run:
         trainer = run.trainer
-        if trainer.validation and not run.resumed:
-            _validated(trainer, run.log)
-            run.save(best=True)
-        while not run.ended and not _exhausted(trainer):
-            _one_batch(trainer, run.log)
-            better = _validated(trainer, run.log) if run.is_due(config.validation.every) else False
-            if better or run.is_due(config.save_every):
-                run.save(best=better)
+        with closing(trainer.helpers):
+            if trainer.validation and not run.resumed:
+                _validated(trainer, run.log)
+                run.save(best=True)
+            while not run.ended and not _exhausted(trainer):
+                _one_batch(trainer, run.log)
+                better = _validated(trainer, run.log) if run.is_due(config.validation.every) else False
+                if better or run.is_due(config.save_every):
+                    run.save(best=better)
     return trainer
 
 

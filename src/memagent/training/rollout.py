@@ -58,11 +58,13 @@ def roll_out(
     reward: str,
     seed: str,
     shaping: Mapping[str, float] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> list[Group]:
     """`size` readings of each (name, sample), with the settings of that name, all in lockstep. Every reading draws from a
-    stream of its own: the same seed gives the same readings, up to the rounding of batches."""
+    stream of its own: the same seed gives the same readings, up to the rounding of batches. `numbers` are those of the
+    samples in their batch, where they are a part of it."""
     plans = []
-    for number, (name, sample) in enumerate(samples):
+    for number, (name, sample) in zip(numbers or range(len(samples)), samples, strict=True):
         plan = make_plan(sample.document, sample.question, settings[name], opened)
         for member in range(size):
             plans.append(with_stream(plan, seed, number, member))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -73,8 +74,8 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
     """The run of the trainer that `make` makes, of `steps` steps as a whole. The log is opened when the trainer is: a run
     that cannot begin leaves metrics and configuration as they were. Raises TrainingError, what RunLog raises, and
     ConfigError when another process is at the run."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    if threads := config.threads or (config.processes > 1 and max(1, (os.cpu_count() or 1) // config.processes)):
+        torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
     trainer, checkpoints = make(), Checkpoints(launch.out)
     with ExitStack() as held:
