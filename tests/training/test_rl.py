@@ -100,6 +100,29 @@ def test_every_batch_says_what_was_sampled_and_learnt(whole: Path) -> None:
     assert {"rollout", "update"} <= set(timed[1]["seconds"])
 
 
+def test_two_processes_sample_and_learn_what_one_does(config_file: Path, tmp_path: Path) -> None:
+    found = []
+    for processes in (1, 2):
+        changes = [f"processes={processes}", "rollout.prompts=5", "rollout.resample=0", "algorithm.old_logprobs=recomputed"]
+        trainer = Trainer(load_config(config_file, RlConfig, changes), tmp_path / str(processes))
+        batches, steps = [], []
+        for _ in range(2):  # the second one is sampled with weights that the first one moved
+            batches.append(trainer.sample())
+            steps += trainer.learn(batches[-1])
+            trainer.step += 1
+        trainer.helpers.close()
+        found.append((batches, steps, trainer.policy.state()))
+    (one, ours, weights), (two, theirs, others) = found
+    answers = [[reading.answer for reading in batch.readings] for batch in one]
+    assert answers == [[reading.answer for reading in batch.readings] for batch in two]
+    assert [reading.sample.id for batch in one for reading in batch.readings] == [
+        reading.sample.id for batch in two for reading in batch.readings
+    ]
+    assert ours
+    assert [step.grad_norm for step in ours] == pytest.approx([step.grad_norm for step in theirs], rel=1e-3)
+    assert all(torch.allclose(weights[name], others[name], atol=1e-6) for name in weights)
+
+
 def mean_ratio(trainer: Trainer, batch: Batch) -> float:
     steps = trainer.learn(batch)
     assert len(steps) == 1

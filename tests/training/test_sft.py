@@ -79,6 +79,20 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SftConfig, start: Pat
         trainer.train_step(trainer.make_step(0))
 
 
+def test_two_processes_learn_what_one_does(config: SftConfig, start: Path) -> None:
+    found = []
+    for processes in (1, 2):
+        schedule = config.schedule.model_copy(update={"batches": 3})
+        trainer = Trainer(config.model_copy(update={"schedule": schedule, "processes": processes}), start)
+        tallies = [trainer.train_step(trainer.make_step(step)) for step in range(3)]
+        trainer.helpers.close()
+        found.append(([tally.summary() for tally in tallies], trainer.policy.state(), trainer.tokens))
+    (one, weights, tokens), (two, others, as_many) = found
+    assert [summary["loss"] for summary in one] == pytest.approx([summary["loss"] for summary in two], rel=1e-3)
+    assert tokens == as_many
+    assert all(torch.allclose(weights[name], others[name], atol=1e-4) for name in weights)
+
+
 def test_what_is_validated_and_saved_is_the_average(
     config: SftConfig, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

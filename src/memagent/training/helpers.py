@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from memagent.errors import MemagentError, TrainingError
+from memagent.errors import ConfigError, MemagentError, TrainingError
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -37,10 +37,16 @@ W = TypeVar("W", bound=Worker)
 class Helpers(Generic[W]):
     """The worker of this process and those of `count` helpers, each made by `make(*given)`.
 
-    `mine` has the weights that all share. Raises TrainingError if a helper ends.
+    `mine` has the weights that all share, on a CPU; otherwise ConfigError is raised.
     """
 
     def __init__(self, count: int, mine: W, make: Callable[..., W], *given: Any, threads: int = 1) -> None:
+        devices = {value.device.type for _, value in mine.parameters}
+        if count and devices != {"cpu"}:
+            raise ConfigError(
+                f"processes = {count + 1}: processes share weights on a CPU, and these are on {', '.join(devices)}: leave"
+                " `processes` out, or set policy.device = 'cpu'"
+            )
         self._mine = mine
         self._gradients: list[list[Tensor]] = []
         self._links: list[tuple[Any, Connection]] = []
@@ -62,9 +68,10 @@ class Helpers(Generic[W]):
     def each(self, do: Callable[[W, J], R], shares: Sequence[J]) -> list[R]:
         """`do(worker, share)` for every share, side by side: the first here, the others in one helper each.
 
-        `do` is a function that a helper can import. Raises what it raises, once all are done.
+        `do` is a function that a helper can import. Raises what it raises once all are done, and TrainingError if a helper
+        has ended.
         """
-        links = self._links[: len(shares) - 1]
+        links = self._links[: max(0, len(shares) - 1)]
         for (_, link), share in zip(links, shares[1:], strict=True):
             link.send((do, share))
         try:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from memagent.tasks.samples import generator
 from memagent.training.average import Average
 from memagent.training.config import Mixture, ReadingMixture, SftConfig
 from memagent.training.data import mixture_batch, open_source, step_batches
+from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
 from memagent.training.model import new_model
@@ -35,13 +38,49 @@ from memagent.training.rows import Batch
 from memagent.training.run import Launch, begun
 
 
+@dataclass(slots=True)
+class Part:
+    """What came of a share of a step's batches: counts, and the name of a batch whose loss is no number, with the loss."""
+
+    tally: Tally = field(default_factory=Tally)
+    failed: tuple[str, float] | None = None
+
+
+class Learner:
+    """The policy as one process computes with it: the gradient of batches."""
+
+    def __init__(self, config: SftConfig, start: Path) -> None:
+        self.policy, self._reply_tokens = Policy(start, config.policy), config.schedule.reply_tokens
+
+    @property
+    def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """The parameters that are trained, by name."""
+        return [(name, value) for name, value in self.policy.causal.named_parameters() if value.requires_grad]
+
+    def backward(self, share: Sequence[tuple[str, Batch, float]]) -> Part:
+        """Adds the gradient of (name, batch, weight of its loss) to that of the parameters."""
+        part = Part()
+        with self.policy.training():
+            for name, batch, weight in share:
+                loss, counted = batch_loss(self.policy, batch)
+                if not math.isfinite(loss.item()):
+                    part.failed = name, loss.item()
+                    return part
+                scale = sum(counted.total) / self._reply_tokens if self._reply_tokens else 1.0
+                (loss * scale * weight).backward()
+                part.tally += counted
+        return part
+
+
 class Trainer:
     """Policy, optimizer, weight average and step counter, and what moves them on by one step."""
 
     def __init__(self, config: SftConfig, start: Path) -> None:
         self.config = config
         plan = config.schedule
-        self.policy = Policy(start, config.policy)
+        self.worker = Learner(config, start)
+        self.policy = self.worker.policy
+        self.helpers = Helpers(config.processes - 1, self.worker, Learner, config, start, threads=torch.get_num_threads())
         profile, tokenizer = load_profile(config.profile), self.policy.tokenizer
         self.source = open_source(tokenizer, config.books, profile, "train", config.subword_words, config.seed)
         self.held_out = open_source(tokenizer, config.validation_books, profile, "eval")
@@ -85,20 +124,19 @@ class Trainer:
 
     def train_step(self, batches: list[tuple[str, Batch]]) -> Tally:
         """One optimizer step. Raises TrainingError when the loss or its gradient is not a number."""
-        plan = self.config.schedule
-        tally = Tally()
-        with self.policy.training():
-            for name, batch in batches:
-                loss, part = batch_loss(self.policy, batch)
-                if not math.isfinite(loss.item()):
-                    raise TrainingError(
-                        f"the loss of a batch of {name!r} is {loss.item()} at step {self.step}: resume with a lower rate"
-                        " (--set schedule.rate=…)"
-                    )
-                share = sum(part.total) / plan.reply_tokens if plan.reply_tokens else 1.0
-                (loss * share / len(batches)).backward()
-                tally += part
-                self.tokens += batch.tokens
+        plan, tally = self.config.schedule, Tally()
+        hands = [hand for hand in dealt([batch.tokens for _, batch in batches], self.helpers.processes) if hand]
+        shares = [[(*batches[place], 1 / len(batches)) for place in hand] for hand in hands]
+        for part in self.helpers.each(Learner.backward, shares):
+            if part.failed:
+                name, loss = part.failed
+                raise TrainingError(
+                    f"the loss of a batch of {name!r} is {loss} at step {self.step}: resume with a lower rate (--set"
+                    " schedule.rate=…)"
+                )
+            tally += part.tally
+        self.helpers.gather(len(shares) - 1)
+        self.tokens += sum(batch.tokens for _, batch in batches)
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), plan.clip)
         self.optimizer.step(plan.rate_at(self.step))
         self.average.follow()
@@ -143,8 +181,10 @@ def validate(trainer: Trainer) -> dict[str, dict[str, float]]:
 def run(config: SftConfig, launch: Launch) -> Trainer:
     """Trains to the end of the schedule, or `launch.stop_after` steps. Raises TrainingError."""
     steps = config.schedule.steps
-    with begun(config, launch, steps, lambda: _new(config, launch)) as run, ThreadPoolExecutor(1) as pool:
+    with begun(config, launch, steps, lambda: _new(config, launch)) as run, ExitStack() as held:
         trainer, log = run.trainer, run.log
+        held.callback(trainer.helpers.close)
+        pool = held.enter_context(ThreadPoolExecutor(1))
         ahead = pool.submit(trainer.make_step, trainer.step)
         tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
         while not run.ended:
