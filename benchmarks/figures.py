@@ -206,49 +206,54 @@ def reinforcement_learning() -> Figure:
     return figure
 
 
-def retention() -> Figure:
-    """A memory that keeps nothing for long learns to, by the reward of the answer alone."""
-    figure, (left, middle, right) = panels(3)
+def by_credit(axes: Any, quantity: str) -> None:
+    """What three runs with each kind of credit logged: their mean, and their range."""
     for label, credit, colour in (("every turn", "all", BLUE), ("the answer only", "final", ORANGE)):
-        for axes, quantity in ((left, "reward"), (middle, "retention")):
-            runs = [batches(f"retention-{credit}-{seed}", quantity) for seed in RETENTION_SEEDS]
-            steps = sorted(set.intersection(*(set(run) for run in runs)))
-            values = [[100 * run[step] for run in runs] for step in steps]
-            axes.plot(steps, [mean(here) for here in values], color=colour, label=f"credit to {label}")
-            axes.fill_between(
-                steps, [min(here) for here in values], [max(here) for here in values], color=colour, alpha=0.2, lw=0
-            )
+        runs = [batches(f"retention-{credit}-{seed}", quantity) for seed in RETENTION_SEEDS]
+        steps = sorted(set.intersection(*(set(run) for run in runs)))
+        values = [[100 * run[step] for run in runs] for step in steps]
+        axes.plot(steps, [mean(here) for here in values], color=colour, label=f"credit to {label}")
+        axes.fill_between(
+            steps, [min(here) for here in values], [max(here) for here in values], color=colour, alpha=0.2, lw=0
+        )
+    axes.set(xlabel="batch", ylim=(0, 102))
+    axes.legend(loc="lower right", fontsize=8)
+
+
+def retention() -> Figure:
+    """A memory that loses what it noted learns to keep it, by the reward of the answer alone."""
+    figure, (left, middle, right) = panels(3)
+    by_credit(left, "reward")
+    by_credit(middle, "retention")
     ways = scores("retention")
-    for drawn, colour, style in (("greedy", BLUE, "o-"), ("sampled", ORANGE, "s-")):
-        line(right, accuracies(ways[f"start, {drawn}"], RETENTION, 128), f"{drawn}, before", colour, style.replace("-", "--"))
-        line(right, accuracies(ways[f"RL, {drawn}"], RETENTION, 128), f"{drawn}, after RL", colour, style)
-    left.set(title="Answers that are right", xlabel="batch", ylabel="sampled readings of four windows, %", ylim=(0, 100))
-    middle.set(title="Noted values kept, per update", xlabel="batch", ylim=(0, 102))
-    right.set(title="Longer documents", ylim=(0, 102))
+    for drawn, colour, style in (("greedy", BLUE, "o-"), ("sampled", GREEN, "s-")):
+        before, after = (accuracies(ways[f"{when}, {drawn}"], RETENTION, 128) for when in ("start", "RL"))
+        line(right, before, f"{drawn}, before", colour, style.replace("-", "--"))
+        line(right, after, f"{drawn}, after", colour, style)
+    left.set(title="Right answers while training", ylabel="readings of 3 to 4 windows, %")
+    middle.set(title="Values kept by an update")
+    right.set(title="Right answers afterwards", ylim=(0, 102))
     windows_axis(right, [1, 4, 16, 64, 437], 128)
-    for axes in (left, middle, right):
-        axes.legend(loc="lower right" if axes is not right else "lower left", fontsize=7)
+    right.set_xlabel("windows of 128 tokens")
+    right.legend(loc="center left", fontsize=8)
     return figure
 
 
 def credit_assignment() -> Figure:
     figure, (left, right) = panels(2)
+    by_credit(left, "reward")
     untouched = batches("credit-none", "reward")
-    runs = {"every turn": ("credit-all", BLUE, "o-"), "the answer only": ("credit-answer", ORANGE, "s-")}
-    left.plot(*in_fives(untouched), "^--", color=GREY, label="untouched weights", markersize=4)
-    for place, (name, (run, colour, style)) in enumerate(runs.items()):
+    for place, (run, colour) in enumerate((("credit-all", BLUE), ("credit-answer", ORANGE))):
         rewards = {batch: value for batch, value in batches(run, "reward").items() if batch in untouched}
-        left.plot(*in_fives(rewards), style, color=colour, label=f"credit to {name}", markersize=4)
         gained = [100 * (rewards[batch] - untouched[batch]) for batch in rewards if batch > 1]
         right.scatter(
             [place + (n / len(gained) - 0.5) / 3 for n in range(len(gained))], gained, s=8, color=colour, alpha=0.35
         )
         right.errorbar([place], [mean(gained)], yerr=[interval(gained)], fmt="D", color=colour, markersize=6)
     right.axhline(0, color="black", lw=0.8)
-    right.set_xticks(range(len(runs)), [f"credit to {name}" for name in runs])
-    right.set(title="Difference from untouched weights, batch by batch", ylabel="points of reward", xlim=(-0.6, 1.6))
-    left.set(title="Reward, five batches each", xlabel="batch", ylabel="reward, %")
-    left.legend(loc="lower left")
+    right.set_xticks([0, 1], ["credit to every turn", "credit to the answer only"])
+    right.set(title="A start that keeps well: difference from it", ylabel="points of reward", xlim=(-0.6, 1.6))
+    left.set(title="A start that forgets, three seeds", ylabel="reward, %")
     return figure
 
 

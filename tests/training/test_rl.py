@@ -216,6 +216,33 @@ def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path,
     assert lines(tmp_path) == lines(whole)
 
 
+def test_helpers_end_when_their_trainer_is_killed_and_the_run_goes_on(config_file: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memagent", "train", "rl", str(config_file), "-o", str(tmp_path), "-q"]
+    process = subprocess.Popen([*command, "--set", "processes=3"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not (tmp_path / "checkpoints" / "000001").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) >= 2
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    while left := [child for child in children if _runs(int(child))]:
+        assert time.monotonic() < deadline, f"{left} go on without their trainer"
+        time.sleep(0.1)
+    done = subprocess.run([*command[:5], *command[6:], "--resume"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path)[-1]["step"] == 3
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_what_is_validated_and_saved_is_the_average(
     config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,8 @@ def show(config: RlConfig | SftConfig, tflops: float | None) -> None:
         write(f"a run      {found.steps:,} steps, {found.steps * found.prompt_tokens:,} tokens")
     both = [name for name in EITHER if name in found.memory]
     apart = f" ({' and '.join(both)} at different times)" if len(both) > 1 else ""
-    write(f"memory     about {_size(found.peak)}{apart}")
+    each = f" in each of {config.processes} processes, at most" if config.processes > 1 else ""
+    write(f"memory     about {_size(found.peak)}{each}{apart}")
     for name, size in found.memory.items():
         write((f"           {_size(size):>8}  {name}", "dim"))
     rate = tflops * 1e12 if tflops else measured_flops(config.policy)
