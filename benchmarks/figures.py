@@ -94,6 +94,11 @@ def accuracies(way: Scores, tasks: list[str], window: int = WINDOW) -> Points:
     return [(windows, sum(values), len(values)) for windows, values in read if values]
 
 
+def together(parts: list[Points]) -> Points:
+    """The same lengths, read by several models."""
+    return [(here[0][0], sum(total for _, total, _ in here), sum(n for *_, n in here)) for here in zip(*parts, strict=True)]
+
+
 def of_reader(reader: str) -> Points:
     """The accuracy of a reader over the nine tasks, at the lengths at which all nine were read."""
     rows = [row for row in table("readers") if row["reader"] == reader and row["task"] in NINE]
@@ -227,7 +232,8 @@ def retention() -> Figure:
     by_credit(middle, "retention")
     ways = scores("retention")
     for drawn, colour, style in (("greedy", BLUE, "o-"), ("sampled", GREEN, "s-")):
-        before, after = (accuracies(ways[f"{when}, {drawn}"], RETENTION, 128) for when in ("start", "RL"))
+        before = accuracies(ways[f"start, {drawn}"], RETENTION, 128)
+        after = together([accuracies(ways[f"RL {seed}, {drawn}"], RETENTION, 128) for seed in RETENTION_SEEDS])
         line(right, before, f"{drawn}, before", colour, style.replace("-", "--"))
         line(right, after, f"{drawn}, after", colour, style)
     left.set(title="Right answers while training", ylabel="readings of 3 to 4 windows, %")

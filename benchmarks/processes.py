@@ -2,9 +2,9 @@
 
     python -m benchmarks.processes CONFIG [--set FIELD=VALUE …] [--processes 2] [--repeat 3]
 
-CONFIG is a file, or a stage of a recipe (RECIPE:STAGE). Each process has one thread. Prints seconds of the fastest of --repeat
-batches, and ratios; above 1 several processes are faster. Rewards and gradients of both are compared: they must be the same
-but for rounding.
+CONFIG is a file, or a stage of a recipe (RECIPE:STAGE). Each process has one thread. Prints seconds of the fastest of
+--repeat batches, and ratios; above 1 several processes are faster. Rewards and gradients of both are compared: they must be
+the same but for rounding.
 """
 
 from __future__ import annotations
