@@ -96,8 +96,17 @@ def _fail_there(worker: Slope, share: list[float]) -> None:
 
 
 def test_a_helper_that_ends_is_an_error_that_says_so(three: Helpers[Slope]) -> None:
-    with pytest.raises(TrainingError, match=r"helper process ended with code 7 .*processes="):
-        three.each(Slope.die, SHARES)
+    for _ in range(2):  # it stays away
+        with pytest.raises(TrainingError, match=r"helper process ended with code 7 .*processes="):
+            three.each(Slope.die, SHARES)
+
+
+def test_weights_that_are_not_in_main_memory_are_not_shared() -> None:
+    elsewhere = Slope(1.0)
+    elsewhere.weight = torch.nn.Parameter(torch.empty(1, device="meta"))
+    assert Helpers(0, elsewhere, Slope, 1.0).processes == 1
+    with pytest.raises(ConfigError, match=r"processes = 3: .* on meta: leave `processes` out"):
+        Helpers(2, elsewhere, Slope, 1.0)
 
 
 def test_helpers_end_with_the_trainer(three: Helpers[Slope]) -> None:

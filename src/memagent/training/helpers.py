@@ -10,7 +10,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -73,7 +75,8 @@ class Helpers(Generic[W]):
         """
         links = self._links[: max(0, len(shares) - 1)]
         for (_, link), share in zip(links, shares[1:], strict=True):
-            link.send((do, share))
+            with suppress(OSError):  # of a helper that has ended, the answer says so
+                link.send((do, share))
         try:
             found = [do(self._mine, shares[0])] if shares else []
         finally:
@@ -137,12 +140,12 @@ def _serve(
     mine = dict(worker.parameters)
     for name, value in shared:
         mine[name].data = value
-    while True:
-        try:
+    try:
+        while True:
             do, share = link.recv()
-        except (EOFError, OSError):
-            os._exit(0)
-        link.send(_done(worker, do, share, gradients))
+            link.send(_done(worker, do, share, gradients))
+    except (EOFError, OSError):
+        os._exit(0)
 
 
 def _done(worker: Worker, do: Callable[[Any, Any], Any], share: Any, gradients: Sequence[Tensor]) -> Any:
@@ -151,7 +154,8 @@ def _done(worker: Worker, do: Callable[[Any, Any], Any], share: Any, gradients: 
         result = do(worker, share)
     except MemagentError as error:
         return error
-    except Exception as error:  # a fault: its class may not survive the way
+    except Exception as error:  # a fault, whose class and traceback do not survive the way
+        traceback.print_exc()
         return TrainingError(f"a helper process failed: {type(error).__name__}: {error}")
     with torch.no_grad():
         for (_, value), buffer in zip(worker.parameters, gradients, strict=True):
