@@ -95,8 +95,8 @@ def accuracies(way: Scores, tasks: list[str], window: int = WINDOW) -> Points:
 
 
 def together(parts: list[Points]) -> Points:
-    """The same lengths, read by several models."""
-    return [(here[0][0], sum(total for _, total, _ in here), sum(n for *_, n in here)) for here in zip(*parts, strict=True)]
+    """The mean of several models that read the same samples, whose number is that of one of them."""
+    return [(here[0][0], mean(total for _, total, _ in here), here[0][2]) for here in zip(*parts, strict=True)]
 
 
 def of_reader(reader: str) -> Points:
@@ -241,7 +241,7 @@ def retention() -> Figure:
     right.set(title="Right answers afterwards", ylim=(0, 102))
     windows_axis(right, [1, 4, 16, 64, 437], 128)
     right.set_xlabel("windows of 128 tokens")
-    right.legend(loc="center left", fontsize=8)
+    right.legend(loc=(0.42, 0.22), fontsize=8)
     return figure
 
 

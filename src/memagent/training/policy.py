@@ -58,7 +58,11 @@ class Policy:
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters that are trained."""
-        return [value for value in self.causal.parameters() if value.requires_grad]
+        return [value for _, value in self.named_parameters()]
+
+    def named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """The same with their names."""
+        return [(name, value) for name, value in self.causal.named_parameters() if value.requires_grad]
 
     def score(self, batch: Batch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probabilities [N, R] of the replies' tokens, and the entropy of what could have stood there, in nats.
@@ -123,11 +127,11 @@ class Policy:
 
     def state(self) -> dict[str, Tensor]:
         """The trained parameters by name: what an exact resume needs."""
-        return {name: value.detach().cpu() for name, value in self.causal.named_parameters() if value.requires_grad}
+        return {name: value.detach().cpu() for name, value in self.named_parameters()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Takes trained parameters back. Raises TrainingError if they are another model's."""
-        mine = {name: value for name, value in self.causal.named_parameters() if value.requires_grad}
+        mine = dict(self.named_parameters())
         if set(mine) != set(state) or any(mine[name].shape != value.shape for name, value in state.items()):
             raise TrainingError("the checkpoint does not fit this configuration: it holds other parameters")
         with torch.no_grad():

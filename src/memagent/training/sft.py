@@ -54,8 +54,7 @@ class Learner:
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """The parameters that are trained, by name."""
-        return [(name, value) for name, value in self.policy.causal.named_parameters() if value.requires_grad]
+        return self.policy.named_parameters()
 
     def backward(self, share: Sequence[tuple[str, Batch, float]]) -> Part:
         """Adds the gradient of (name, batch, weight of its loss) to that of the parameters."""

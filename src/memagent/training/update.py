@@ -66,8 +66,7 @@ class Learner:
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """The parameters that are trained, by name."""
-        return [(name, value) for name, value in self.policy.causal.named_parameters() if value.requires_grad]
+        return self.policy.named_parameters()
 
     def backward(self, share: Sequence[Micro]) -> Part:
         """Adds the gradient of these micro-batches to that of the parameters. It ends at a loss that is not a number."""
