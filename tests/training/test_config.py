@@ -68,7 +68,7 @@ def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:
         ("validation=3", r"validation: Input should be a table .*, not 3$"),
         ("task.0=3", r"--set 'task\.0=3': 0 is a table"),
         ("task=[]", r"task: [^']*after validation, not 0$"),
-        ("nothing=1", r"nothing: there is no such field; there are seed, threads"),
+        ("nothing=1", r"nothing: there is no such field; there are seed, processes, threads"),
         ("task.0.weigth=[[0.0, 1.0]]", r"task\.0\.weigth: there is no such field; there are name, task, .*weight"),
         ("policy.lora={rnk = 4}", r"policy\.lora\.rnk: there is no such field; there are rank"),
         ("algorithm.reward=exact", "no scorer 'exact'; known: strict"),
