@@ -120,4 +120,5 @@ def test_everything_is_dealt_once_and_no_hand_has_much_more(costs: list[int], ha
     places = dealt(costs, hands)
     assert sorted(place for hand in places for place in hand) == list(range(len(costs)))
     sums = [sum(costs[place] for place in hand) for hand in places]
-    assert max(sums) - min(sums) <= max(costs, default=0)
+    assert len(places) <= hands
+    assert max(sums, default=0) - min(sums, default=0) <= max(costs, default=0)

@@ -105,13 +105,14 @@ class Helpers(Generic[W]):
 
 
 def dealt(costs: Sequence[int], hands: int) -> list[list[int]]:
-    """Places of `costs`, dealt out so that sums are about equal: the dearest first, each to the hand with the least."""
+    """Places of `costs`, dealt out to at most so many hands, so that sums are about equal: the dearest first, each to the
+    hand with the least. No hand is empty."""
     sums, places = [0] * hands, [list[int]() for _ in range(hands)]
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
         least = sums.index(min(sums))
         sums[least] += costs[place]
         places[least].append(place)
-    return [sorted(hand) for hand in places]
+    return [sorted(hand) for hand in places if hand]
 
 
 def _answer(process: Any, link: Connection) -> Any:

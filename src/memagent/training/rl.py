@@ -96,7 +96,7 @@ class Trainer:
         """A group of readings for each sample, in their order, by all processes."""
         alone = self.helpers.processes == 1
         numbered = [(number, name, sample if alone else _sendable(sample)) for number, (name, sample) in enumerate(samples)]
-        hands = [hand for hand in dealt([len(sample.document) for _, sample in samples], self.helpers.processes) if hand]
+        hands = dealt([len(sample.document) for _, sample in samples], self.helpers.processes)
         shares = [Rollout(self.step, seed, [numbered[place] for place in hand]) for hand in hands]
         found = zip(hands, self.helpers.each(ReaderWorker.roll_out, shares), strict=True)
         by_place = {place: group for hand, groups in found for place, group in zip(hand, groups, strict=True)}

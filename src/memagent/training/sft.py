@@ -124,7 +124,7 @@ class Trainer:
     def train_step(self, batches: list[tuple[str, Batch]]) -> Tally:
         """One optimizer step. Raises TrainingError when the loss or its gradient is not a number."""
         plan, tally = self.config.schedule, Tally()
-        hands = [hand for hand in dealt([batch.tokens for _, batch in batches], self.helpers.processes) if hand]
+        hands = dealt([batch.tokens for _, batch in batches], self.helpers.processes)
         shares = [[(*batches[place], 1 / len(batches)) for place in hand] for hand in hands]
         for part in self.helpers.each(Learner.backward, shares):
             if part.failed:

@@ -172,7 +172,7 @@ class Updater:
         made = micro_batches(rows, budget if processes == 1 else min(budget, math.ceil(total / processes)), self._pad)
         micros = [Micro(members, batch, [known[id(row)] for row in members]) for members, batch in made]
         hands = dealt([micro.batch.tokens for micro in micros], processes)
-        return [[micros[place] for place in hand] for hand in hands if hand]
+        return [[micros[place] for place in hand] for hand in hands]
 
     def _fail(self, rows: Sequence[CreditedRow], what: str) -> None:
         self.optimizer.zero_grad(set_to_none=True)
