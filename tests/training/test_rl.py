@@ -120,7 +120,8 @@ def test_two_processes_sample_and_learn_what_one_does(config_file: Path, tmp_pat
     ]
     assert ours
     assert [step.grad_norm for step in ours] == pytest.approx([step.grad_norm for step in theirs], rel=1e-3)
-    assert all(torch.allclose(weights[name], others[name], atol=1e-6) for name in weights)
+    # Four steps of AdamW move a weight by up to 4e-4; where its gradient is next to nothing, rounding decides how far.
+    assert all(torch.allclose(weights[name], others[name], atol=2e-5) for name in weights)
 
 
 def mean_ratio(trainer: Trainer, batch: Batch) -> float:
