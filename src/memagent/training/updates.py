@@ -75,7 +75,7 @@ class Exercise:
 @dataclass(frozen=True, slots=True)
 class Careless(Slots):
     """Notes of a reader that knows the form of a memory, and not what to do with what it holds: of these keys the value is
-    forgotten where a chunk does not state it anew, of those it stays where a chunk states another."""
+    forgotten where a chunk does not state it anew, of those it stays where a chunk states another. Both have a value."""
 
     forgotten: frozenset[str] = frozenset()
     outdated: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class Careless(Slots):
         old, stated = dict(self.lines), {fact.key for fact in facts}
         values = dict(Slots.after(self, facts).lines)
         for key, held in old.items():
-            if key in self.outdated and held:
+            if key in self.outdated:
                 values[key] = held
             if key in self.forgotten and key not in stated:
                 values[key] = ()
