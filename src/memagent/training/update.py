@@ -135,7 +135,7 @@ class Updater:
     def recompute(self, rows: Sequence[CreditedRow]) -> list[Tensor]:
         """The log-probabilities of each row's reply under the policy as it is now, by the forward pass of training."""
         found: dict[int, Tensor] = {}
-        shares = self._shares(rows, [row.conversation.logprobs for row in rows])
+        shares = self._shares(rows, [()] * len(rows))  # nothing to compare with yet
         for share, scored in zip(shares, self._helpers.each(Learner.score, shares), strict=True):
             for micro, values in zip(share, scored, strict=True):
                 found |= {id(row): torch.tensor(value) for row, value in zip(micro.rows, values, strict=True)}
