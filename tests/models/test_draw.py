@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.models.sampler import draw
+from memagent.models.sampler import _place, draw
 
 WEIGHTS = st.lists(st.sampled_from([0.0, 0.0, 1e-9, 0.03, 0.25, 1.0, 7.0]), min_size=1, max_size=40).filter(any)
 
@@ -40,3 +40,9 @@ def test_a_row_draws_the_same_whatever_else_is_in_the_batch() -> None:
     together = draw(weights, rows(6))
     assert together.tolist() == [int(draw(weights[[number]], rows(1, number))) for number in range(6)]
     assert len(set(together.tolist())) > 1
+
+
+def test_a_share_that_rounding_makes_1_lies_in_the_last_weight_that_there_is() -> None:
+    places, within = _place(torch.tensor([[0.25, 0.5, 0.0], [1.0, 0.0, 0.0]]), torch.ones(2, 1, dtype=torch.float64))
+    assert places.tolist() == [[1], [0]]
+    assert within[:, 0].tolist() == pytest.approx([1.0, 1.0])

@@ -80,6 +80,15 @@ def test_of_fewer_shares_the_other_helpers_know_nothing(three: Helpers[Slope]) -
     assert len({process for _, process in found}) == 3
 
 
+def test_a_job_without_a_gradient_leaves_none_of_the_job_before(three: Helpers[Slope]) -> None:
+    three.each(Slope.backward, SHARES)
+    three._mine.weight.grad = None
+    three.each(Slope.nothing, SHARES)
+    three.gather(2)
+    assert three._mine.weight.grad is not None
+    assert three._mine.weight.grad.item() == 0.0
+
+
 def test_errors_of_helpers_are_raised_when_all_are_done(three: Helpers[Slope]) -> None:
     with pytest.raises(ConfigError, match="2 is too much"):
         three.each(Slope.refuse, SHARES)
@@ -113,6 +122,11 @@ def test_helpers_end_with_the_trainer(three: Helpers[Slope]) -> None:
     processes = [process for process, _ in three._links]
     three.close()
     assert [process.is_alive() for process in processes] == [False, False]
+
+
+def test_what_costs_much_is_dealt_alone() -> None:
+    assert dealt([1, 1, 6, 1, 1, 1, 1], 2) == [[2], [0, 1, 3, 4, 5, 6]]
+    assert dealt([5, 4], 3) == [[0], [1]]
 
 
 @given(costs=st.lists(st.integers(1, 100)), hands=st.integers(1, 5))

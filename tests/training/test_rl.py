@@ -21,7 +21,7 @@ from memagent.training.config import load_config
 from memagent.training.model import load_model
 from memagent.training.rl import Batch, Trainer, run, summary
 from memagent.training.rl_config import RlConfig
-from memagent.training.run import Launch
+from memagent.training.run import Launch, begun
 
 TEXT = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 60
 CONFIG = """
@@ -122,6 +122,39 @@ def test_two_processes_sample_and_learn_what_one_does(config_file: Path, tmp_pat
     assert [step.grad_norm for step in ours] == pytest.approx([step.grad_norm for step in theirs], rel=1e-3)
     # Four steps of AdamW move a weight by up to 4e-4; where its gradient is next to nothing, rounding decides how far.
     assert all(torch.allclose(weights[name], others[name], atol=2e-5) for name in weights)
+
+
+def test_a_helper_is_sent_documents_without_the_book_that_they_share(config_file: Path, tmp_path: Path) -> None:
+    class Two:
+        processes, sent = 2, list[Any]()
+
+        def each(self, do: Any, shares: list[Any]) -> list[Any]:
+            self.sent += [sample for share in shares for _, _, sample in share.samples]
+            return [do(trainer.worker, share) for share in shares]
+
+    trainer = Trainer(load_config(config_file, RlConfig, ["rollout.resample=0"]), tmp_path)
+    drawn = trainer.curriculum.draw(0, 0, 2)
+    trainer.helpers = two = Two()  # type: ignore[assignment]
+    groups = trainer.sample().groups
+    assert [group.readings[0].sample for group in groups] == [sample for _, sample in drawn]
+    assert all(sample.document.base for _, sample in drawn)
+    assert not any(sample.document.base for sample in two.sent)
+
+
+@pytest.mark.parametrize(("changes", "threads"), [([], 4), (["threads=0", "processes=3"], 2), (["processes=3"], 4)])
+def test_processes_share_the_cores(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str], threads: int
+) -> None:
+    config, chosen = load_config(config_file, RlConfig, ["threads=4", *changes]), list[int]()
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    with pytest.raises(InterruptedError), begun(config, Launch(tmp_path), 1, _interrupted):
+        pass
+    assert chosen == [threads]
+
+
+def _interrupted() -> Trainer:
+    raise InterruptedError
 
 
 def mean_ratio(trainer: Trainer, batch: Batch) -> float:

@@ -19,7 +19,7 @@ from memagent.training.credit import Conversation, CreditedRow, merge, weigh
 from memagent.training.loss import Objective
 from memagent.training.policy import Policy
 from memagent.training.rl_config import UpdateConfig
-from memagent.training.update import Step, Updater, micro_batches
+from memagent.training.update import Learner, Step, Updater, micro_batches
 from tests.training.tiny import as_batch, credited, make_folder
 
 LENGTHS = ((9, 3), (21, 7), (6, 1), (40, 12), (33, 2), (9, 3), (11, 5))
@@ -86,6 +86,38 @@ def test_loss_and_gradient_of_a_step_do_not_depend_on_the_size_of_micro_batches(
         torch.testing.assert_close(other, gradient, atol=1e-5, rtol=1e-5)
         assert step.statistics.tokens == whole.statistics.tokens == sum(reply for _, reply in LENGTHS)
         assert step.statistics.mean() == pytest.approx(whole.statistics.mean(), abs=1e-5)
+
+
+class Two:
+    """Two processes that are one: what each of them is given is computed here."""
+
+    processes = 2
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner, self.shares = learner, list[Any]()
+
+    def each(self, do: Any, shares: Sequence[Any]) -> list[Any]:
+        self.shares.append(shares)
+        return [do(self.learner, share) for share in shares]
+
+    def gather(self, count: int) -> None:
+        assert count == len(self.shares[-1]) - 1
+
+
+def test_rows_that_would_be_one_micro_batch_are_work_for_every_process(folder: Path) -> None:
+    rows, policy = credited(LENGTHS), opened(folder)[0]
+    two: Any = Two(Learner(policy, FULL))
+    updater = Updater(policy, UpdateConfig(rate=1e-3, batch_tokens=100_000), FULL, Path("unused"), two)
+    known = updater.recompute(rows)
+    torch.testing.assert_close(known, opened(folder)[1].recompute(rows))
+    step = updater.step(rows, 1e-3, known)
+    assert step.loss == pytest.approx(opened(folder)[1].step(rows, 1e-3, known).loss, abs=1e-5)
+    assert len(two.shares) == 2
+    for shares in two.shares:
+        tokens = [sum(micro.batch.tokens for micro in share) for share in shares]
+        assert len(tokens) == 2
+        assert max(tokens) < 2 * min(tokens)
+        assert sum(len(micro.rows) for share in shares for micro in share) == len(rows)
 
 
 def test_the_order_of_rows_does_not_change_a_step(folder: Path) -> None:
