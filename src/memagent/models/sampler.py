@@ -248,8 +248,8 @@ def draw(probs_NV: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
     """A token [N] for every row from its probabilities [N, V], which need no sum of 1, by one number of its stream.
 
     The number says where in the sum of the probabilities the token lies: first in which block of tokens, then where in it.
-    (`torch.multinomial` takes one stream for all rows, or a call for each, which takes a dozen times as long for 192 rows
-    of 4,096 tokens.)
+    (`torch.multinomial` takes one stream for all rows, or a call for each, which takes over twenty times as long for 192
+    rows of 4,096 tokens: `benchmarks/drawing.py`.)
     """
     given = [torch.rand(1, dtype=torch.float64, generator=row.random) for row in rows]
     size = math.isqrt(probs_NV.shape[1])
