@@ -31,7 +31,7 @@ from memagent.training.loss import Objective
 from memagent.training.optimizers import Muon, matrices
 from memagent.training.policy import Policy
 from memagent.training.rl_config import UpdateConfig
-from memagent.training.update import Updater, micro_batches
+from memagent.training.update import Learner, Updater, micro_batches
 
 BUDGET = 8192
 
@@ -99,7 +99,7 @@ def main() -> None:
         )
         for row, value in zip(sampled(policy.causal, batch, options.reply), [0.5, -0.5] * len(batch), strict=False)
     ]
-    updater = Updater(policy, UpdateConfig(batch_tokens=BUDGET), Objective(), Path("failed.pt"))
+    updater = Updater(Learner(policy, Objective()), UpdateConfig(batch_tokens=BUDGET), Path("failed.pt"))
     ours, theirs = fastest(
         options.repeat,
         lambda: updater.step(weigh(merge(rows)), 0.0),

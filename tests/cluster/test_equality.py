@@ -18,7 +18,7 @@ import torch
 from memagent.training.credit import CreditedRow, Trajectory, advantages, expand, weigh
 from memagent.training.policy import Policy
 from memagent.training.rl_config import RlConfig
-from memagent.training.update import Updater
+from memagent.training.update import Learner, Updater
 from tests.cluster.learner import free_port, make_learner, one_step
 from tests.training.tiny import conversation
 
@@ -35,7 +35,7 @@ def _ours(config: RlConfig, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
     """Steps of the small trainer, and what it was given: the log-probabilities that were "sampled", and the reference's."""
     start = Path(config.start)
     policy = Policy(start, config.policy, reference=True)
-    updater = Updater(policy, config.update, config.algorithm.objective, start / "failed.pt")
+    updater = Updater(Learner(policy, config.algorithm.objective), config.update, start / "failed.pt")
     torch.manual_seed(1)
     steps = []
     for seed in seeds:

@@ -48,7 +48,7 @@ def opened(
     folder: Path, objective: Objective = FULL, failures: Path = Path("unused"), **config: Any
 ) -> tuple[Policy, Updater]:
     policy = Policy(folder, PolicyConfig(device="cpu"), reference=objective.kl > 0)
-    return policy, Updater(policy, UpdateConfig(**{"rate": 1e-3, **config}), objective, failures)
+    return policy, Updater(Learner(policy, objective), UpdateConfig(**{"rate": 1e-3, **config}), failures)
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -106,8 +106,9 @@ class Two:
 
 def test_rows_that_would_be_one_micro_batch_are_work_for_every_process(folder: Path) -> None:
     rows, policy = credited(LENGTHS), opened(folder)[0]
-    two: Any = Two(Learner(policy, FULL))
-    updater = Updater(policy, UpdateConfig(rate=1e-3, batch_tokens=100_000), FULL, Path("unused"), two)
+    learner = Learner(policy, FULL)
+    two: Any = Two(learner)
+    updater = Updater(learner, UpdateConfig(rate=1e-3, batch_tokens=100_000), Path("unused"), two)
     known = updater.recompute(rows)
     torch.testing.assert_close(known, opened(folder)[1].recompute(rows))
     step = updater.step(rows, 1e-3, known)
@@ -333,7 +334,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_and_keeps_the_batch(
 
 def test_after_a_failure_the_policy_is_out_of_training_mode(folder: Path, tmp_path: Path) -> None:
     policy = Policy(folder, PolicyConfig(device="cpu", checkpointing=True))
-    updater = Updater(policy, UpdateConfig(), Objective(), tmp_path / "failed.pt")
+    updater = Updater(Learner(policy, Objective()), UpdateConfig(), tmp_path / "failed.pt")
     with pytest.raises(TrainingError):
         updater.step(broken(credited(LENGTHS), math.nan), 1e-3)
     assert not policy.causal.training

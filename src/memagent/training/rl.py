@@ -67,8 +67,7 @@ class Trainer:
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
         self.helpers = Helpers(config.processes - 1, self.worker, ReaderWorker, config, threads=torch.get_num_threads())
-        objective = config.algorithm.objective
-        self.updater = Updater(self.policy, config.update, objective, out / "failed.pt", self.helpers)
+        self.updater = Updater(self.worker, config.update, out / "failed.pt", self.helpers)
         self.average = Average(self.policy.parameters(), config.update.average)
         self.step = 0
         self.best = -1.0

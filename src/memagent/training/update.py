@@ -115,21 +115,14 @@ class Learner:
 
 
 class Updater:
-    """The optimizer of a policy. `helpers` compute side by side; None: this process alone does."""
+    """The optimizer of a policy that learns. `helpers` compute side by side with it; None: it computes alone."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        config: UpdateConfig,
-        objective: Objective,
-        failures: Path,
-        helpers: Helpers[Any] | None = None,
-    ) -> None:
-        self._policy, self._config, self._failures = policy, config, failures
-        self._helpers: Helpers[Any] = helpers or Helpers(0, Learner(policy, objective), Learner)
-        self._pad = policy.tokenizer.pad_token_id or 0
+    def __init__(self, learner: Learner, config: UpdateConfig, failures: Path, helpers: Helpers[Any] | None = None) -> None:
+        self._policy, self._config, self._failures = learner.policy, config, failures
+        self._helpers: Helpers[Any] = helpers or Helpers(0, learner, Learner)
+        self._pad = self._policy.tokenizer.pad_token_id or 0
         self.optimizer = torch.optim.AdamW(
-            policy.parameters(), lr=config.rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
+            self._policy.parameters(), lr=config.rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
         )
 
     def recompute(self, rows: Sequence[CreditedRow]) -> list[Tensor]:
