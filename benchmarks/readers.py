@@ -1,7 +1,7 @@
 """Readers side by side: accuracy, calls, tokens and seconds of each at several lengths, on one machine in one run.
 
     python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL | --slots N] [--reader NAME …] [--task NAME …]
-        [--questions FILE [--passages FILE]] [--tokens N …] [--samples N] [--alone N] [--seed N]
+        [--questions FILE [--passages FILE]] [--tokens N …] [--samples N] [--alone N] [--seed N] [--keep FOLDER]
 
 Every reader gets the same samples. `seconds` is the time of one reading that runs alone, the mean of `--alone` of them, the
 readers taking turns sample by sample (machines are noisy), on samples of their own, which no cache of prompts has seen;
@@ -9,6 +9,7 @@ accuracy and counts are of all readings, which run together.
 With `--slots` a llama.cpp server (xllamacpp) reads: it is started with the model's weights (f16) and that many requests at
 a time. OUT.csv gets a row for each reader, task and length. Readings that failed count as wrong; `skipped` is the share of
 the turns before the answer that left the memory as it was with the short form.
+With `--keep` the readings of accuracy stay in FOLDER, and the same command goes on with them after an interrupt.
 """
 
 from __future__ import annotations
@@ -43,34 +44,34 @@ COLUMNS = "where reader task tokens n accuracy low high calls skipped tokens_in 
 
 
 def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int) -> Iterator[dict[str, Any]]:
-    """A row for each task and length of a sample file: accuracy and means over the readings."""
-    with TemporaryDirectory() as folder:
-        evaluation = Evaluation(
-            samples=SampleFile.open(samples), opened=opened, settings=settings, attempts=1, batch=batch, concurrency=8
-        )
-        with RunFolder.open(Path(folder) / "run", evaluation.config()) as out:
-            evaluate(evaluation, out, None)
-        cells: dict[tuple[str, int], list[Any]] = {}
-        for placed in Run.open(Path(folder) / "run").records():
-            record = placed.record
-            cells.setdefault((record.task, int(record.meta["target"])), []).append(record)
-        for (task, tokens), records in cells.items():
-            right = sum(record.scores["strict"] for record in records)
-            interval = wilson(right, len(records))
-            yield {
-                "reader": settings.reader,
-                "task": task,
-                "tokens": tokens,
-                "n": len(records),
-                "accuracy": round(right / len(records), 4),
-                "low": round(interval.low, 4),
-                "high": round(interval.high, 4),
-                "calls": round(mean(len(record.turns) for record in records), 1),
-                "skipped": round(mean(skipped(record) for record in records), 4),
-                "tokens_in": round(mean(sum(turn.prompt_tokens for turn in record.turns) for record in records)),
-                "tokens_out": round(mean(sum(turn.completion_tokens for turn in record.turns) for record in records)),
-                "share_read": round(mean(read(record) for record in records), 4),
-            }
+    """A row for each task and length of a sample file: accuracy and means over the readings, which stay beside it."""
+    evaluation = Evaluation(
+        samples=SampleFile.open(samples), opened=opened, settings=settings, attempts=1, batch=batch, concurrency=8
+    )
+    readings = samples.with_suffix("") / settings.reader
+    with RunFolder.open(readings, evaluation.config()) as out:
+        evaluate(evaluation, out, None)
+    cells: dict[tuple[str, int], list[Any]] = {}
+    for placed in Run.open(readings).records():
+        record = placed.record
+        cells.setdefault((record.task, int(record.meta["target"])), []).append(record)
+    for (task, tokens), records in cells.items():
+        right = sum(record.scores["strict"] for record in records)
+        interval = wilson(right, len(records))
+        yield {
+            "reader": settings.reader,
+            "task": task,
+            "tokens": tokens,
+            "n": len(records),
+            "accuracy": round(right / len(records), 4),
+            "low": round(interval.low, 4),
+            "high": round(interval.high, 4),
+            "calls": round(mean(len(record.turns) for record in records), 1),
+            "skipped": round(mean(skipped(record) for record in records), 4),
+            "tokens_in": round(mean(sum(turn.prompt_tokens for turn in record.turns) for record in records)),
+            "tokens_out": round(mean(sum(turn.completion_tokens for turn in record.turns) for record in records)),
+            "share_read": round(mean(read(record) for record in records), 4),
+        }
 
 
 def skipped(record: Any) -> float:
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--alone", type=int, default=3)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=401201)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the readings here, and go on with those it has")
     given = parser.parse_args(arguments)
     if given.slots is not None and given.slots < 1:
         parser.error(f"--slots {given.slots}: at least 1")
@@ -152,10 +154,12 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
     settings = {name: make_settings(opened, model=given.model, reader=name, **chosen) for name in given.reader}
     where = f"llama.cpp, {given.slots} slots" if given.slots else given.base_url or "in process"
     rows: list[dict[str, Any]] = []
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as passing:
+        folder = given.keep or Path(passing)
+        folder.mkdir(parents=True, exist_ok=True)
         for tokens in given.tokens or [1024]:
             for task in given.task or ["niah_single_2"]:
-                file = Path(folder) / f"{task}-{tokens}.jsonl"
+                file = folder / f"{task}-{tokens}.jsonl"
                 recipe = Recipe(
                     tasks=(task,),
                     tokens=(tokens,),

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.models.sampler import nucleus
+from memagent.models.draw import nucleus
 
 # Apart from each other: which of two that are equal in float32 comes first is nobody's business.
 LOGITS = st.lists(st.integers(-800, 800).map(lambda number: number / 100), min_size=5, max_size=5, unique=True)

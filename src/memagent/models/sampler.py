@@ -8,7 +8,6 @@ batch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 
 from memagent.core.types import Finish, Sampling
 from memagent.models.beginnings import Group, grouped
+from memagent.models.draw import draw, nucleus
 from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
 from memagent.models.kinds import takes_gaps
@@ -240,45 +240,6 @@ def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, 
     drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
     if drawn:
         top_ps = torch.tensor([rows[index].sampling.top_p for index in drawn])
-        token_B[drawn] = draw(nucleus(logits_BV[drawn].cpu(), top_ps), [rows[index] for index in drawn]).to(token_B.device)
+        streams = [stream for index in drawn if (stream := rows[index].random) is not None]
+        token_B[drawn] = draw(nucleus(logits_BV[drawn].cpu(), top_ps), streams).to(token_B.device)
     return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
-
-
-def draw(probs_NV: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
-    """A token [N] for every row from its probabilities [N, V], which need no sum of 1, by one number of its stream.
-
-    The number says where in the sum of the probabilities the token lies: first in which block of tokens, then where in it.
-    (`torch.multinomial` takes one stream for all rows, or a call for each, which takes over twenty times as long for 192
-    rows of 4,096 tokens: `benchmarks/drawing.py`.)
-    """
-    given = [torch.rand(1, dtype=torch.float64, generator=row.random) for row in rows]
-    size = math.isqrt(probs_NV.shape[1])
-    missing = -probs_NV.shape[1] % size
-    blocks_NKS = (torch.nn.functional.pad(probs_NV, (0, missing)) if missing else probs_NV).unflatten(1, (-1, size))
-    block_N1, within_N1 = _place(blocks_NKS.sum(-1), torch.stack(given))
-    block_NS = blocks_NKS[torch.arange(len(rows)), block_N1[:, 0]]
-    return (block_N1 * size + _place(block_NS, within_N1)[0])[:, 0]
-
-
-def _place(weights_NK: torch.Tensor, where_N1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """In which of K weights a share of their sum lies [N, 1], and at what share of that weight. Never in one of 0."""
-    sums_NK = weights_NK.double().cumsum(-1)
-    point_N1 = where_N1.clamp(0, 1 - 2**-53) * sums_NK[:, -1:]
-    place_N1 = torch.searchsorted(sums_NK, point_N1, right=True)
-    weight_N1 = weights_NK.double().gather(1, place_N1)
-    return place_N1, (point_N1 - sums_NK.gather(1, place_N1) + weight_N1) / weight_N1
-
-
-def nucleus(logits_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:
-    """What N tokens are drawn from [N, V]: the likeliest that reach top_p together (arXiv 1904.09751), not normalised."""
-    probs_NV = torch.softmax(logits_NV, dim=-1)
-    best_N, token_N = probs_NV.max(-1)
-    cut_N = top_p_N < 1
-    alone_N = cut_N & (best_N >= top_p_N)  # the likeliest reaches it by itself: nothing to sort
-    probs_NV[alone_N] = 0.0
-    probs_NV[alone_N, token_N[alone_N]] = 1.0
-    for index in (cut_N & ~alone_N).nonzero()[:, 0].tolist():
-        ordered_V, order_V = probs_NV[index].sort(descending=True)
-        outside_V = ordered_V.cumsum(0) - ordered_V >= top_p_N[index]
-        probs_NV[index] = torch.zeros_like(ordered_V).scatter(0, order_V, ordered_V.masked_fill(outside_V, 0.0))
-    return probs_NV
