@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from memagent.cluster.fields import verl_fields
 from memagent.errors import ConfigError
 from memagent.models.open import model_folder
+from memagent.tasks.haystack import is_generated
 from memagent.training.rl_config import RlConfig
 
 # Endings of fields that may be changed in `cluster.settings` though they are set here: how something is computed, not what.
@@ -97,7 +98,7 @@ def _with_absolute_paths(config: RlConfig) -> RlConfig:
     return config.model_copy(
         update={
             "start": str(model_folder(config.start).resolve()),
-            "books": [path.resolve() for path in config.books],
+            "books": [path if is_generated(path) else path.resolve() for path in config.books],
             "task": [absolute(part) for part in config.task],
             "validation": validation,
         }

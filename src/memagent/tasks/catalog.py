@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from memagent.errors import TaskError
-from memagent.tasks import counting, grid, multihop, needle, qa, real, scattered, tracking, updates
+from memagent.tasks import counting, facts, grid, multihop, needle, qa, real, scattered, tracking, updates
 from memagent.tasks.task import Task
 
-_FAMILIES = (needle, tracking, counting, qa, multihop, scattered, grid, updates, real)
+_FAMILIES = (needle, tracking, counting, qa, multihop, facts, scattered, grid, updates, real)
 CATALOG: dict[str, Task[Any]] = {task.name: task for family in _FAMILIES for task in family.TASKS}
 
 

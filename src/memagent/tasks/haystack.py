@@ -10,9 +10,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import cast
 
 from memagent.core.types import Span, Tokenizer
 from memagent.errors import TaskError
+from memagent.tasks.text_kinds import TEXT_KINDS, TextKind, text_of
+from memagent.tasks.words import Split
 
 # A place to insert a sentence: after the end of a sentence and the space or line end behind it.
 _SENTENCE_END = re.compile(r"(?<!\bMr)(?<!\bMrs)(?<!\bDr)(?<!\bSt)[.!?][\"'”’)]*\s+(?=[\"'“‘(A-Z])")
@@ -20,6 +23,8 @@ _LINE_END = re.compile(r"\n")
 _SPACE = re.compile(r"\s")
 # Places where common tokenizers do not join the text before and after.
 _SEAM = re.compile(r"(?<=[A-Za-z.,;])(?= [A-Za-z])|(?<=\n)(?=\S)")
+_GENERATED = "generated:"
+_GENERATED_CHARS = 300_000
 _BLOCK_CHARS = 1 << 16
 _AROUND = 64  # characters on each side of a join that can change its tokens
 
@@ -29,24 +34,31 @@ class Haystack:
     False), so that a long document does not have thousands of pieces.
 
     `borders` are the offsets where a sentence (with lines=True: a line) may be inserted, 0 first. `joint` separates an
-    inserted one from the following text.
+    inserted one from the following text. `lined` are more texts, in which a sentence may begin any line.
     """
 
-    def __init__(self, texts: Sequence[str], *, lines: bool = False, repeat: bool = True) -> None:
+    def __init__(
+        self, texts: Sequence[str], *, lines: bool = False, repeat: bool = True, lined: Sequence[str] = ()
+    ) -> None:
         kept = [text.strip() + ("\n" if lines else "\n\n") for text in texts if text.strip()]
-        if not kept:
+        if not kept and not lined:
             raise TaskError("a haystack needs at least one non-empty text")
         text = "".join(kept)
-        self.text = text * max(1, _BLOCK_CHARS // len(text)) if repeat else text
+        text = text * max(1, _BLOCK_CHARS // len(text)) if repeat and text else text
+        self.text = text + "".join(one.strip() + "\n\n" for one in lined)
         self.joint = "\n" if lines else " "
-        ends = (_LINE_END if lines else _SENTENCE_END).finditer(self.text)
-        self.borders = array("Q", [0, *(match.end() for match in ends if match.end() < len(self.text))])
+        ends = (_LINE_END if lines else _SENTENCE_END).finditer(self.text, 0, len(text))
+        more = _LINE_END.finditer(self.text, len(text))
+        places = [*(match.end() for match in ends), *([len(text)] if lined else []), *(match.end() for match in more)]
+        self.borders = array("Q", [0, *(place for place in places if 0 < place < len(self.text))])
         self._indexes: dict[str, TokenIndex] = {}
 
     @classmethod
-    def load(cls, paths: Sequence[Path | str]) -> Haystack:
-        """Reads UTF-8 files: .txt, .md, or the same gzipped. Raises TaskError that names the file."""
-        return cls([read_text(Path(path)) for path in paths])
+    def load(cls, paths: Sequence[Path | str], split: Split = "eval") -> Haystack:
+        """Reads UTF-8 files: .txt, .md, or the same gzipped. "generated:KIND" is generated text, with the words of `split`.
+        Raises TaskError that names the file."""
+        texts = [read_text(Path(path)) for path in paths if not is_generated(path)]
+        return cls(texts, lined=[_generated(str(path), split) for path in paths if is_generated(path)])
 
     @classmethod
     def shipped(cls) -> Haystack:
@@ -180,6 +192,18 @@ class TokenIndex:
         return self._cuts[number]
 
 
+def is_generated(path: Path | str) -> bool:
+    """Whether this stands for generated text, and not for a file."""
+    return str(path).startswith(_GENERATED)
+
+
+def _generated(name: str, split: Split) -> str:
+    kind = name.removeprefix(_GENERATED)
+    if kind not in TEXT_KINDS:
+        raise TaskError(f"no text of the kind {kind!r} can be generated; there are {', '.join(TEXT_KINDS)}")
+    return text_of(cast(TextKind, kind), _GENERATED_CHARS, split)
+
+
 def read_text(path: Path) -> str:
     """A text file, gzipped or not. Line ends become "\\n". Raises TaskError that names the file."""
     try:
@@ -193,3 +217,8 @@ def sentence_borders(text: str) -> list[int]:
     """Offsets at which a sentence may be inserted; 0 and the end are always among them."""
     inner = [match.end() for match in _SENTENCE_END.finditer(text)]
     return [0, *(place for place in inner if 0 < place < len(text)), len(text)]
+
+
+def line_borders(text: str) -> list[int]:
+    """Offsets at which a line may be inserted; 0 and the end are always among them."""
+    return [0, *(match.end() for match in _LINE_END.finditer(text) if match.end() < len(text)), len(text)]

@@ -1,13 +1,15 @@
-"""Made-up names of people, towns, countries, companies and works, on one side of the split of words."""
+"""Made-up names of people, towns, countries, companies, works, contracts and ships, on one side of the split of words."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from memagent.errors import TaskError
 from memagent.tasks.words import Split, split_of
 
-Kind: TypeAlias = Literal["person", "town", "country", "company", "work"]
+Kind: TypeAlias = Literal["person", "town", "country", "company", "work", "contract", "ship"]
 
 _ONSETS = "b br c ch cl d dr f g gr h j k l m n p pl pr r s sh st t th tr v w z".split()
 _VOWELS = "a e i o u a e i o ai ea oa".split()
@@ -19,9 +21,15 @@ _ENDINGS: dict[Kind, tuple[str, ...]] = {
     "country": ("ia", "land", "ania", "ora"),
     "company": ("",),
     "work": ("",),
+    "contract": ("",),
+    "ship": ("", "ia", "ora"),
 }
 _COMPANIES = "Works Mills Press Foundry Shipping Brewery Glassworks Railways Instruments Textiles".split()
 _WORKS = "Letters Ballads Voyage Orchard Winter Garden Lantern Harvest Mirror Testament Bridges Sleepers".split()
+
+_PATIENCE = 1000  # draws without a new word before a word list counts as exhausted
+_CONTRACTS = "Contract Agreement Lease Licence Loan Policy Charter".split()
+_SHIPS = "SS MV HMS".split()
 
 
 def coined(rng: random.Random, split: Split, ending: str = "") -> str:
@@ -34,11 +42,13 @@ def coined(rng: random.Random, split: Split, ending: str = "") -> str:
 
 
 class Names:
-    """Draws names that share no made-up word, unless a similar name is requested."""
+    """Draws names that share no made-up word, unless a similar name is requested. `words`: what they are made of; empty:
+    of coined words."""
 
-    def __init__(self, rng: random.Random, split: Split) -> None:
+    def __init__(self, rng: random.Random, split: Split, words: Sequence[str] = ()) -> None:
         self._rng = rng
         self._split = split
+        self._words = words
         self._coined: set[str] = set()
         self._given: set[str] = set()
 
@@ -61,10 +71,14 @@ class Names:
             return f"{self._word(kind)} {self._rng.choice(_COMPANIES)}"
         if kind == "work":
             return f"The {self._word(kind)} {self._rng.choice(_WORKS)}"
+        if kind == "contract":
+            return f"{self._rng.choice(_CONTRACTS)} {self._word(kind)[:3].upper()}-{self._rng.randrange(100, 10_000)}"
+        if kind == "ship":
+            return f"{self._rng.choice(_SHIPS)} {self._word(kind)}"
         return self._word(kind)
 
     def _can_lend(self, kind: Kind, name: str) -> bool:
-        if kind == "person":
+        if kind in ("person", "contract"):
             return True
         first = name.removeprefix("The ").split(" ")[0]
         if kind == "company":
@@ -77,12 +91,21 @@ class Names:
             return f"{first} {self._word(kind)}" if self._rng.random() < 0.5 else f"{self._word(kind)} {last}"
         if kind == "company":
             return f"{first} {self._rng.choice(_COMPANIES)}"
+        if kind == "contract":
+            return f"{first} {last.split('-')[0]}-{self._rng.randrange(100, 10_000)}"
         return f"The {first} {self._rng.choice(_WORKS)}"
 
     def _word(self, kind: Kind) -> str:
-        while True:
-            word = coined(self._rng, self._split, self._rng.choice(_ENDINGS[kind]))
+        for _ in range(_PATIENCE):
+            if self._words:
+                word = self._rng.choice(self._words).capitalize()
+            else:
+                word = coined(self._rng, self._split, self._rng.choice(_ENDINGS[kind]))
             # One word inside another would make one name a part of another.
             if not any(word.lower() in known or known in word.lower() for known in self._coined):
                 self._coined.add(word.lower())
                 return word
+        raise TaskError(
+            f"the word list is too short: its {len(self._words)} words give {len(self._coined)} of the names that are"
+            " needed; use a longer list, or coined names"
+        )

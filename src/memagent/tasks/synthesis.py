@@ -70,7 +70,7 @@ def gather(recipe: Recipe) -> Materials:
     """Loads the files of the recipe. Raises TaskError or ConfigError that names an invalid file."""
     return Materials(
         tokenizer=recipe.tokenizer(),
-        haystack=Haystack.load(recipe.haystack) if recipe.haystack else Haystack.shipped(),
+        haystack=Haystack.load(recipe.haystack, recipe.split) if recipe.haystack else Haystack.shipped(),
         words=load_words(recipe.words, recipe.split) if recipe.words else shipped_words(recipe.split),
         wording=load_wording(recipe.wording) if recipe.wording else OURS,
         questions=load_questions(recipe.questions, passages=recipe.passages) if recipe.questions else None,

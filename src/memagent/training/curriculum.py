@@ -26,7 +26,9 @@ class Curriculum:
         self._seed, self._steps = seed, steps
         self._materials: Materials | None = None
         if books:
-            self._materials = Materials(tokenizer=tokenizer, haystack=Haystack.load(books), words=shipped_words("train"))
+            self._materials = Materials(
+                tokenizer=tokenizer, haystack=Haystack.load(books, "train"), words=shipped_words("train")
+            )
         self._files = {part.name: _training_file(part.file) for part in mix if part.file is not None}
 
     def draw(self, step: int, attempt: int, count: int) -> list[tuple[str, Sample]]:

@@ -185,5 +185,5 @@ def open_source(
     raw, words = tokenizer.backend_tokenizer, shipped_words(split)
     if subwords:  # "pieced" names the random stream that the embedded model was trained with
         words = subword_words(raw, words, subwords, generator(seed, "pieced", 0))
-    materials = Materials(tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books), words=words)
+    materials = Materials(tokenizer=FileTokenizer(raw, name="policy"), haystack=Haystack.load(books, split), words=words)
     return Source(materials, profile, raw, ChatFormat(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id or 0)

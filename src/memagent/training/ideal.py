@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from memagent.errors import TrainingError
-from memagent.tasks import multihop, needle, tracking, updates
+from memagent.tasks import facts, multihop, needle, tracking, updates
 from memagent.tasks.samples import Fact, Sample
 
 NOT_YET = "not yet"  # in a memory, and in an answer
@@ -127,6 +127,7 @@ class Chain:
 _KINDS: dict[str, Callable[[Sample], Notes]] = {
     **{task.name: Slots.of for task in needle.TASKS},
     **{task.name: Slots.of for task in updates.TASKS},
+    **{task.name: Slots.of for task in facts.TASKS},
     **{task.name: Variables.of for task in tracking.TASKS},
     **{task.name: Chain.of for task in multihop.TASKS},
 }

@@ -1,0 +1,133 @@
+"""Laws of questions in natural words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from memagent.errors import TaskError
+from memagent.tasks.fact_values import SORTS, make
+from memagent.tasks.facts import TASKS, Attribute, attributes
+from memagent.tasks.samples import Sample, generator
+from memagent.tasks.task import Materials, Request
+from memagent.tasks.words import Words, shipped_words
+from tests.helpers import WordTokenizer
+from tests.tasks.invented import HAYSTACK
+
+(FACTS,) = TASKS
+ALL = [one.name for one in attributes()]
+WORDS = shipped_words("eval")
+
+
+def made(*, index: int = 0, tokens: int = 700, words: Words = WORDS, **options: object) -> Sample:
+    materials = Materials(tokenizer=WordTokenizer(), haystack=HAYSTACK, words=words)
+    return FACTS.sample(materials, Request(tokens=tokens, seed=2, index=index), FACTS.options(options))
+
+
+def stated(sentence: str, value: str) -> list[tuple[Attribute, str]]:
+    """The attributes that a sentence can state with this value, and of whom."""
+    found = []
+    for one in attributes():
+        for statement in one.statements:
+            pattern = re.escape(statement).replace(r"\{a\}", "(.+)").replace(r"\{b\}", re.escape(value))
+            pattern = pattern.replace(r"\'", "'")
+            if match := re.fullmatch(pattern, sentence, re.IGNORECASE):
+                found.append((one, match[1]))
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_sentence_holds_the_answer_and_no_other_states_the_attribute_of_the_subject(name: str) -> None:
+    for index in range(12):
+        sample = made(index=index, attribute=name)
+        [needed] = [fact for fact in sample.facts if fact.needed]
+        assert sample.answers == (needed.value,)
+        assert sample.question.count(needed.key) == 1
+        assert (name, needed.key) in {(one.name, of) for one, of in stated(needed.text, needed.value)}
+        for other in sample.facts:
+            if not other.needed:
+                assert (name, needed.key) not in {(one.name, of) for one, of in stated(other.text, other.value)}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_attribute_has_ten_statements_and_ten_questions_each_for_training_or_for_evaluation(name: str) -> None:
+    [one] = [one for one in attributes() if one.name == name]
+    assert len(set(one.statements)) == len(set(one.questions)) == 10
+    rng = generator(0, "wordings", 0)
+    seen = {
+        split: ({one.state(rng, split, "Ann", "7") for _ in range(400)}, {one.ask(rng, split, "Ann") for _ in range(400)})
+        for split in ("train", "eval")
+    }
+    assert [len(texts) for split in ("train", "eval") for texts in seen[split]] == [7, 7, 3, 3]
+    assert all(not seen["train"][side] & seen["eval"][side] for side in (0, 1))
+
+
+def test_no_statement_fits_two_attributes_of_a_kind_of_subject() -> None:
+    texts = Counter((one.source, text) for one in attributes() for text in one.statements)
+    asked = Counter((one.source, text) for one in attributes() for text in one.questions)
+    assert max(texts.values()) == max(asked.values()) == 1
+
+
+def test_wordings_are_those_of_the_words_or_as_asked_for() -> None:
+    held_out = {one.name: one.questions[-3:] for one in attributes()}
+    for wordings, expected in (("split", True), ("eval", True), ("train", False)):
+        for index in range(20):
+            sample = made(index=index, wordings=wordings)
+            [subject] = [fact.key for fact in sample.facts if fact.needed]
+            asked = sample.question.replace(subject, "{a}")
+            assert (asked in held_out[sample.meta["attribute"]]) is expected
+
+
+def test_distractors_say_the_same_of_others_and_other_things_of_the_same() -> None:
+    sample = made(attribute="birthday", others=4, attributes=3, tokens=900)
+    [subject] = [fact.key for fact in sample.facts if fact.needed]
+    others = [fact.key for fact in sample.facts if not fact.needed and not fact.key.startswith(subject)]
+    same = [fact for fact in sample.facts if fact.key.startswith(f"{subject}, ")]
+    assert len(others) == 4
+    assert sum(bool(set(subject.split()) & set(other.split())) for other in others) >= 2
+    assert len({fact.key for fact in same}) == 3
+    assert all(subject.lower() in fact.text.lower() for fact in same)
+    assert len(made(attribute="departure", attributes=9).facts) == 1 + 3 + 1  # there is one more that is known of ships
+
+
+def test_names_are_coined_or_of_the_word_list() -> None:
+    words = {word.capitalize() for word in WORDS.nouns}
+
+    def of_words(names: str) -> list[bool]:
+        samples = (made(index=index, names=names, attribute="mayor") for index in range(30))
+        return [set(sample.answers[0].split()) <= words for sample in samples]
+
+    assert all(of_words("words"))
+    assert not any(of_words("coined"))
+    assert 5 < sum(of_words("any")) < 25
+
+
+def test_an_unknown_attribute_names_those_that_exist() -> None:
+    with pytest.raises(TaskError, match=r"no attribute is named 'height'; known: any, birthday, telephone, .*captain"):
+        made(attribute="height")
+
+
+def test_a_word_list_that_is_too_short_is_told() -> None:
+    few = Words(WORDS.adjectives[:3], WORDS.nouns[:3])
+    with pytest.raises(
+        TaskError, match=r"its 3 words give 3 of the names that are needed; use a longer list, or coined names"
+    ):
+        made(words=few, names="words", attribute="mayor")
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_values_are_one_short_line(sort: str) -> None:
+    rng = generator(0, sort, 0)
+    values = [make(rng, sort, "train") for _ in range(300)]  # type: ignore[arg-type]
+    assert all(0 < len(value) <= 40 and value == value.strip() and "\n" not in value for value in values)
+    assert len(set(values)) > 40
+
+
+def test_trades_for_evaluation_are_not_trained_on() -> None:
+    rng = generator(0, "trades", 0)
+    train, held_out = ({make(rng, "trade", split) for _ in range(2000)} for split in ("train", "eval"))
+    assert len(train) > 60
+    assert len(held_out) > 10
+    assert not train & held_out
