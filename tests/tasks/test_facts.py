@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from memagent.errors import TaskError
+from memagent.suite_scoring import own_score
 from memagent.tasks.fact_values import SORTS, make
 from memagent.tasks.facts import TASKS, Attribute, attributes
 from memagent.tasks.samples import Sample, generator
@@ -90,6 +91,16 @@ def test_distractors_say_the_same_of_others_and_other_things_of_the_same() -> No
     assert len({fact.key for fact in same}) == 3
     assert all(subject.lower() in fact.text.lower() for fact in same)
     assert len(made(attribute="departure", attributes=9).facts) == 1 + 3 + 1  # there is one more that is known of ships
+
+
+def test_a_document_without_the_answer_says_the_same_of_others_and_asks_for_an_abstention() -> None:
+    for index in range(8):
+        sample, there = made(index=index, absent=True), made(index=index)
+        subject = there.meta["subject"]
+        assert subject in sample.question
+        assert {fact.text for fact in sample.facts} == {fact.text for fact in there.facts if not fact.needed}
+        assert own_score(sample.scorer, "That is not in the document.", sample.answers, sample.mode, sample.meta) == 1
+        assert own_score(sample.scorer, there.answers[0], sample.answers, sample.mode, sample.meta) == 0
 
 
 def test_names_are_coined_or_of_the_word_list() -> None:

@@ -39,6 +39,8 @@ TASKS = [
     ("vt", {"chains": 2, "hops": 2, "haystack": "essay"}),
     ("updates", {"values": 4, "keys": 3}),
     ("multihop", {"hops": 4, "distractors": 3}),
+    ("facts", {}),
+    ("facts", {"others": 6, "attributes": 4}),
 ]
 
 

@@ -25,6 +25,7 @@ from memagent.tasks.task import Materials, Request, Task
 from memagent.tasks.words import Split, split_of
 
 _HELD_OUT = 3  # of the statements and questions of an attribute, the last ones: they are never trained on
+ABSENT = ("not in the document", "not yet")  # as the wordings of prompts have it that come with the package
 Wordings: TypeAlias = Literal["split", "train", "eval"]
 
 
@@ -55,6 +56,7 @@ class FactsOptions:
     attribute   the attribute that is asked for; "any": one of them, at random
     others      the number of other subjects of which it says the same; every second one has a name like the one asked for
     attributes  the number of other attributes of the subject that is asked for, as far as there are more
+    absent      the document says everything but the answer, which is then that it does not hold it
     names       what names are made of: coined words, words of the word list, or any, one of them at random
     wordings    the statements and questions to choose from: train, eval, or split, those of the split of the words
     """
@@ -62,6 +64,7 @@ class FactsOptions:
     attribute: str = "any"
     others: Annotated[int, Field(ge=0)] = 3
     attributes: Annotated[int, Field(ge=0)] = 2
+    absent: bool = False
     names: Literal["coined", "words", "any"] = "any"
     wordings: Wordings = "split"
 
@@ -87,6 +90,8 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
     subject = names.new(asked.source)
     value = _value(rng, asked, names, words)
     facts = [Planned(text=asked.state(rng, split, subject, value), key=subject, value=value)]
+    if options.absent:
+        facts.clear()
     facts += _distractors(rng, options, asked, subject, names, words, split)
     document, planted, tokens = fit(
         materials.haystack,
@@ -101,11 +106,18 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
         task="facts",
         question=asked.ask(rng, split, subject),
         document=document,
-        answers=(value,),
+        answers=ABSENT if options.absent else (value,),
         facts=tuple(planted),
         tokens=tokens,
         seed=request.seed,
-        meta={"attribute": asked.name, "wordings": split, "others": options.others, "attributes": options.attributes},
+        meta={
+            "subject": subject,
+            "attribute": asked.name,
+            "wordings": split,
+            "others": options.others,
+            "attributes": options.attributes,
+        },
+        scorer="abstention" if options.absent else "",
     )
     return checked(sample)
 
