@@ -43,12 +43,13 @@ from memagent.tasks.synthesis import Recipe, write_samples
 COLUMNS = "where reader task tokens n accuracy low high calls skipped tokens_in tokens_out share_read alone seconds".split()
 
 
-def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int) -> Iterator[dict[str, Any]]:
-    """A row for each task and length of a sample file: accuracy and means over the readings, which stay beside it."""
+def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int, name: str = "") -> Iterator[dict[str, Any]]:
+    """A row for each task and length of a sample file: accuracy and means over the readings, which stay in a folder beside
+    it, of the name of the reader or another."""
     evaluation = Evaluation(
         samples=SampleFile.open(samples), opened=opened, settings=settings, attempts=1, batch=batch, concurrency=8
     )
-    readings = samples.with_suffix("") / settings.reader
+    readings = samples.with_suffix("") / (name or settings.reader)
     with RunFolder.open(readings, evaluation.config()) as out:
         evaluate(evaluation, out, None)
     cells: dict[tuple[str, int], list[Any]] = {}
