@@ -155,12 +155,14 @@ class RunConfig(Part):
 
 
 class SftConfig(RunConfig):
-    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `subword_words`:
-    share of the words in keys and values that are made of the tokenizer's subwords."""
+    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `stack` makes the model
+    deeper: its layers by number, from 0; one that comes again is a copy without an effect at first. `subword_words`: share
+    of the words in keys and values that are made of the tokenizer's subwords."""
 
     renamed: ClassVar[Mapping[str, str]] = {"pieced": "subword_words"}
 
     start: str | None = None
+    stack: tuple[Count, ...] = ()
     tokenizer: Path | None = None
     books: list[Path] = Field(min_length=1)
     validation_books: list[Path] = Field(min_length=1)
@@ -179,6 +181,8 @@ class SftConfig(RunConfig):
     def _check(self) -> SftConfig:
         if (self.start is None) == (self.model is None):
             raise ValueError("give either `start`, a model folder to go on from, or [model], the shape of a new one")
+        if self.stack and self.start is None:
+            raise ValueError("`stack` makes the model of `start` deeper; the layers of a new one are those of [model]")
         if (self.model is None) != (self.tokenizer is None):
             raise ValueError("`tokenizer`, a folder, goes with [model]: a model to go on from has its own")
         if not self.mixture and not self.reading:

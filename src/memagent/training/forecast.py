@@ -9,7 +9,7 @@ of the experts that a token is given to.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from memagent.models.open import OpenModel, model_folder, narrowed, read_default
 from memagent.settings import make_plan
 from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
 from memagent.training.curriculum import Curriculum
+from memagent.training.growth import grown
 from memagent.training.model import build_model
 from memagent.training.policy import device_of
 from memagent.training.rl_config import RlConfig
@@ -111,7 +112,7 @@ def forecast_rl(config: RlConfig) -> Forecast:
 def forecast_sft(config: SftConfig) -> Forecast:
     """What a supervised run takes."""
     if config.model is None:
-        model, _ = _empty(model_folder(str(config.start)))
+        model, _ = _empty(model_folder(str(config.start)), config.stack)
     else:
         with quiet(), torch.device("meta"):
             tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
@@ -153,14 +154,17 @@ def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
     return 2.0 * side**3 * count / (time.perf_counter() - began)
 
 
-def _empty(folder: Path) -> tuple[Any, Any]:
-    """The model of a folder without its weights, and the tokenizer."""
+def _empty(folder: Path, stack: Sequence[int] = ()) -> tuple[Any, Any]:
+    """The model of a folder without its weights, with the layers of `stack` if there is one, and the tokenizer."""
     try:
         with quiet():
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             shape = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
             with torch.device("meta"):
+                shape = grown(shape, stack) if stack else shape
                 return transformers.AutoModelForCausalLM.from_config(shape), tokenizer
+    except ConfigError:
+        raise
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise TrainingError(f"the model in {folder} cannot be planned with: {error}") from error
 
