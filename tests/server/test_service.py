@@ -163,6 +163,23 @@ def test_what_is_deleted_is_in_no_file_of_the_service_any_more(tmp_path, monkeyp
         assert found() == set()
 
 
+@pytest.mark.parametrize("broken", ["drop", "_erase", "remove"])
+def test_a_deletion_that_is_cut_short_is_finished_by_the_next_one(broken, tmp_path, monkeypatch) -> None:
+    def fails(*given, **options):
+        raise OSError("no space left on device")
+
+    with served(model(), tmp_path) as client:
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        ended(client, id)
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, broken, fails)
+            failed = client.delete(f"/v1/readings/{id}", headers={"Connection": "close"})
+            assert failed.status_code == 500
+        assert client.delete(f"/v1/readings/{id}").status_code == 204
+        assert client.get(f"/v1/readings/{id}").status_code == 404
+        assert list((tmp_path / "files").iterdir()) == []
+
+
 def test_only_the_user_of_the_service_can_read_its_folder(tmp_path) -> None:
     before = os.umask(0)
     try:
@@ -220,6 +237,26 @@ def test_readings_are_deleted_when_they_are_old(tmp_path) -> None:
         while client.get(f"/v1/readings/{id}").status_code == 200:
             time.sleep(0.01)
         assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_an_old_reading_that_cannot_be_deleted_keeps_none_of_the_others(tmp_path, monkeypatch, caplog) -> None:
+    with served(model(), tmp_path) as client:
+        ids = [client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"] for _ in range(3)]
+        for id in ids:
+            ended(client, id)
+    remove = Store.remove
+
+    def some(store, id) -> None:
+        if id == ids[0]:
+            raise OSError("the disk is full")
+        remove(store, id)
+
+    monkeypatch.setattr(Store, "remove", some)
+    with served(model(), tmp_path, limits=Limits(keep_days=0)) as client:
+        while any(client.get(f"/v1/readings/{id}").status_code == 200 for id in ids[1:]):
+            time.sleep(0.01)
+    assert f"the reading {ids[0]} cannot be deleted" in caplog.text
+    assert "the disk is full" in caplog.text
 
 
 def test_events_tell_every_turn_and_go_on_after_the_last_that_was_seen(tmp_path) -> None:

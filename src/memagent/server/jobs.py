@@ -245,22 +245,26 @@ class Jobs:
         return live.job
 
     def forget(self, job: Job) -> None:
-        """Deletes a job that is over, with its reading and what came with its request."""
+        """Deletes a job that is over, with its reading and what came with its request. The job goes last: if this is cut
+        short, doing it again deletes the rest."""
         desk = self.desk
         if job.reading is not None:
             with suppress(JournalError):  # deleted by hand
                 desk.journal.delete(job.reading)
-        desk.store.remove(job.id)
         for document in job.documents:
             if document.startswith("part-") and (file := desk.store.file(document, job.owner)) is not None:
                 desk.store.drop(file)
+        desk.store.remove(job.id)
 
     async def _sweep(self) -> None:
         """Deletes what is too old, now and every hour."""
         while (days := self.limits.keep_days) is not None:
             old = await asyncio.to_thread(self.desk.store.ended_before, time.time() - 86400 * days)
             for job in old:
-                await asyncio.to_thread(self.forget, job)
+                try:
+                    await asyncio.to_thread(self.forget, job)
+                except Exception:  # one that cannot be deleted now is tried again in an hour, and keeps none of the others
+                    _LOG.exception("the reading %s cannot be deleted, which is too old", job.id)
             await asyncio.sleep(3600)
 
     async def wait(self, job: Job) -> Job:

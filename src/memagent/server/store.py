@@ -161,9 +161,9 @@ class Store:
         return self._path(file.id, file.name)
 
     def drop(self, file: StoredFile) -> None:
-        """Deletes a file."""
-        self._erase(file.id, "DELETE FROM files WHERE id = ?")
+        """Deletes a file. Its entry goes last, so that a file is never there without one."""
         self.path(file).unlink(missing_ok=True)
+        self._erase(file.id, "DELETE FROM files WHERE id = ?")
 
     def _path(self, id: str, name: str) -> Path:
         ending = _ENDING.search(name)  # it says how to read the file
