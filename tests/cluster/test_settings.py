@@ -63,6 +63,12 @@ def test_the_experiment_travels_with_paths_that_hold_anywhere(experiment: Experi
     assert all(path.is_absolute() for path in carried.books)
 
 
+def test_generated_text_travels_by_its_name(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2", 'books=["generated:log"]')
+    carried, _ = experiment_of(verl_config(config, tmp_path / "run").data)
+    assert carried.books == [Path("generated:log")]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

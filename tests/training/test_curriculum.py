@@ -50,6 +50,13 @@ def texts(drawn: Sequence[tuple[str, Sample]]) -> list[tuple[str, str, str, str]
     return [(name, sample.id, sample.question, str(sample.document)) for name, sample in drawn]
 
 
+def test_facts_are_hidden_in_generated_text_and_asked_for_in_the_wordings_of_training() -> None:
+    drawn = curriculum([mix("facts", task="facts", tokens=(1500, 2000))], Path("generated:log")).draw(1, 0, 4)
+    for _, sample in drawn:
+        assert sample.meta["wordings"] == "train"
+        assert any(level in str(sample.document) for level in ("INFO", "WARN", "DEBUG", "ERROR", "info:", "<notice>"))
+
+
 def test_a_batch_is_a_function_of_seed_step_and_attempt_alone(book: Path, tmp_path: Path) -> None:
     parts = [mix("made", **NEEDLES), mix("file", file=written(tmp_path / "given.jsonl"))]
     used, fresh = curriculum(parts, book), curriculum(parts, book)
