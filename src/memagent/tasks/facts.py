@@ -39,6 +39,10 @@ class Attribute:
     statements: tuple[str, ...]
     questions: tuple[str, ...]
 
+    def of(self, subject: str) -> str:
+        """What a memory calls it: "Mara Tolle, birthday"."""
+        return f"{subject}, {self.name}"
+
     def state(self, rng: random.Random, split: Split, a: str, b: str) -> str:
         """A sentence that says so."""
         sentence = rng.choice(_of(self.statements, split)).format(a=a, b=b)
@@ -89,7 +93,7 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
     names = Names(rng, words, materials.words.nouns if of_words else ())
     subject = names.new(asked.source)
     value = _value(rng, asked, names, words)
-    facts = [Planned(text=asked.state(rng, split, subject, value), key=subject, value=value)]
+    facts = [Planned(text=asked.state(rng, split, subject, value), key=asked.of(subject), value=value)]
     if options.absent:
         facts.clear()
     facts += _distractors(rng, options, asked, subject, names, words, split)
@@ -134,12 +138,12 @@ def _distractors(
     for number in range(options.others):
         other = names.new(asked.source, subject if number % 2 else "")
         value = _value(rng, asked, names, words)
-        yield Planned(text=asked.state(rng, split, other, value), key=other, value=value, needed=False)
+        yield Planned(text=asked.state(rng, split, other, value), key=asked.of(other), value=value, needed=False)
     more = [one for one in attributes() if one.source == asked.source and one is not asked]
     for one in rng.sample(more, min(options.attributes, len(more))):
         value = _value(rng, one, names, words)
         text = one.state(rng, split, subject, value)
-        yield Planned(text=text, key=f"{subject}, {one.name}", value=value, needed=False)
+        yield Planned(text=text, key=one.of(subject), value=value, needed=False)
 
 
 def _asked(rng: random.Random, name: str) -> Attribute:

@@ -124,15 +124,16 @@ class Chain:
         return [self.steps[-1][1] if self.known == len(self.steps) else NOT_YET]
 
 
-def _subject(sample: Sample) -> Slots:
-    """A line for what a natural question is about, whether the document holds the answer or not."""
-    return Slots(((sample.meta["subject"], ()),))
+def _attribute(sample: Sample) -> Slots:
+    """A line for what a natural question asks for, whether the document holds the answer or not. Its key says in one word
+    what the question says in many: so the model learns apart what is asked for, and which sentence tells it."""
+    return Slots(((f"{sample.meta['subject']}, {sample.meta['attribute']}", ()),))
 
 
 _KINDS: dict[str, Callable[[Sample], Notes]] = {
     **{task.name: Slots.of for task in needle.TASKS},
     **{task.name: Slots.of for task in updates.TASKS},
-    **{task.name: _subject for task in facts.TASKS},
+    **{task.name: _attribute for task in facts.TASKS},
     **{task.name: Variables.of for task in tracking.TASKS},
     **{task.name: Chain.of for task in multihop.TASKS},
 }
