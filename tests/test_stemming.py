@@ -31,7 +31,8 @@ def test_words_have_their_stems(words: str, found: str) -> None:
 @given(st.text("aeiouybdglmnst", max_size=12) | st.text(max_size=12))
 def test_a_stem_is_never_much_longer_and_begins_like_its_word(word: str) -> None:
     assert len(stem(word)) <= len(word) + 1
-    assert stem(word)[:2] == word[:2]
+    assert word.startswith(stem(word)[:2])  # "aed" has a stem of one letter
+    assert bool(stem(word)) == bool(word)
 
 
 def test_a_very_long_word_is_no_trouble() -> None:

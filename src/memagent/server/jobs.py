@@ -67,6 +67,7 @@ class Jobs:
     async def start(self) -> None:
         """Goes on with what was waiting or under way when the service ended."""
         self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self.desk.store.tidy)
         for job in await asyncio.to_thread(self.desk.store.unfinished):
             if job.kept:
                 self._enter(job)
@@ -245,16 +246,16 @@ class Jobs:
         return live.job
 
     def forget(self, job: Job) -> None:
-        """Deletes a job that is over, with its reading and what came with its request. The job goes last: if this is cut
-        short, doing it again deletes the rest."""
+        """Deletes a job that is over, with its reading and what came with its request. If this is cut short, doing it again
+        deletes the rest, or the next start does."""
         desk = self.desk
         if job.reading is not None:
             with suppress(JournalError):  # deleted by hand
                 desk.journal.delete(job.reading)
+        desk.store.remove(job.id)
         for document in job.documents:
             if document.startswith("part-") and (file := desk.store.file(document, job.owner)) is not None:
                 desk.store.drop(file)
-        desk.store.remove(job.id)
 
     async def _sweep(self) -> None:
         """Deletes what is too old, now and every hour."""

@@ -37,6 +37,8 @@ _TABLES = (
 _SPEND = """INSERT INTO spent VALUES (?, ?, ?)
     ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens"""
 _COUNT = "INSERT INTO counted VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET tokens = excluded.tokens"
+_LOST = """SELECT * FROM files WHERE id LIKE 'part-%'
+    AND id NOT IN (SELECT value FROM jobs, json_each(jobs.documents))"""
 _ENDING = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}$")
 _ID = re.compile(r"(?:file|part)-[0-9a-f]{24}")
 _AS_JSON = ("documents", "options", "request", "result")
@@ -164,6 +166,19 @@ class Store:
         """Deletes a file. Its entry goes last, so that a file is never there without one."""
         self.path(file).unlink(missing_ok=True)
         self._erase(file.id, "DELETE FROM files WHERE id = ?")
+
+    def tidy(self) -> None:
+        """Deletes what a service that was killed has left: parts of requests that belong to no job, and files without an
+        entry. Nothing may be uploaded meanwhile."""
+        with self._use() as db:
+            lost = [StoredFile(**dict(row)) for row in db.execute(_LOST)]
+        for file in lost:
+            self.drop(file)
+        with self._use() as db:
+            known = {row["id"] for row in db.execute("SELECT id FROM files")}
+        for path in (self.folder / "files").iterdir():
+            if is_kept(id := path.name.partition(".")[0]) and id not in known:
+                path.unlink(missing_ok=True)
 
     def _path(self, id: str, name: str) -> Path:
         ending = _ENDING.search(name)  # it says how to read the file
