@@ -278,6 +278,22 @@ def test_a_stage_can_start_from_a_mean_of_earlier_ones(whole: Path, recipe_file:
         check_begun(plan(path, out), plan(path, out)[3:])
 
 
+def test_a_stage_can_make_the_mean_that_it_starts_from_deeper(whole: Path, recipe_file: Path, tmp_path: Path) -> None:
+    fields = "seed = 5\nblend = {first = 0.25}\nstack = [0, 1, 2, 1]"
+    path = changed(tmp_path, recipe_file, 'kind = "sft"\nseed = 5', f'kind = "sft"\n{fields}')
+    out = tmp_path / "out"
+    shutil.copytree(whole, out, symlinks=True)
+    for name in ("tasks", "rewards"):
+        shutil.rmtree(out / name)
+    planned = plan(path, out)
+    train(planned[2])
+    layers = [
+        len({key.split(".")[2] for key in load_file(out / "tasks" / name / "model.safetensors") if ".layers." in key})
+        for name in ("start", "deeper", "last")
+    ]
+    assert layers == [3, 4, 4]
+
+
 def test_a_stage_can_be_like_an_earlier_one(recipe_file: Path, tmp_path: Path) -> None:
     path = changed(tmp_path, recipe_file, 'name = "tasks"\nkind = "sft"', 'name = "tasks"\nkind = "sft"\nlike = "more"')
     path = changed(tmp_path, path, "[1.0, 0.5]], 0]", "[1.0, 0.5]], 1]")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from memagent.errors import ConfigError, TrainingError
 from memagent.models.local import quiet
-from memagent.training.checkpoints import writing_model
-from memagent.training.model import BESIDE_WEIGHTS, load_model
+from memagent.training.export import export_model
+from memagent.training.model import load_model
 
 _LAYER = re.compile(r"(?P<before>.*\blayers\.)(?P<number>\d+)(?P<name>\..*)")
 # Where a layer writes into the residual stream: attention or convolution, and feed-forward. Llama's and Lfm2's names.
@@ -28,22 +27,13 @@ _OUTPUTS = re.compile(
 )
 
 
-def grown_model(start: Path, stack: Sequence[int], folder: Path) -> Path:
+def write_deeper(start: Path, stack: Sequence[int], folder: Path) -> None:
     """Writes the model of `start` with the layers of `stack`, numbers of its layers: one that comes again is a copy.
-    Returns the folder; one that is there already is taken as it is: the run goes on.
 
     Raises ConfigError for a stack that does not have every layer in order, TrainingError for a model whose layers are not
     known, and OutputError.
     """
-    if not (folder / "config.json").is_file():
-        deeper = grow(load_model(start), stack)
-        with writing_model(folder, folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            deeper.save_pretrained(folder)
-            for name in BESIDE_WEIGHTS:
-                if (start / name).is_file():
-                    shutil.copyfile(start / name, folder / name)
-    return folder
+    export_model(grow(load_model(start), stack), start, folder, "float32")
 
 
 def grow(model: PreTrainedModel, stack: Sequence[int]) -> PreTrainedModel:
@@ -64,7 +54,7 @@ def grown(config: Any, stack: Sequence[int]) -> Any:
         )
     deeper = copy.deepcopy(config)
     for name, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == count:  # one entry for each layer
+        if "layer" in name and isinstance(value, list) and len(value) == count:  # one entry for each: layer_types
             setattr(deeper, name, [value[layer] for layer in stack])
     deeper.num_hidden_layers = len(stack)
     return deeper

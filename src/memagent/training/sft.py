@@ -26,9 +26,10 @@ from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
 from memagent.training.average import Average
+from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import Mixture, ReadingMixture, SftConfig
 from memagent.training.data import mixture_batch, open_source, step_batches
-from memagent.training.growth import grown_model
+from memagent.training.growth import write_deeper
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
@@ -207,14 +208,18 @@ def run(config: SftConfig, launch: Launch) -> Trainer:
 
 
 def _new(config: SftConfig, launch: Launch) -> Trainer:
-    if config.start is not None and not config.stack:
-        return Trainer(config, model_folder(config.start))
-    start = launch.out / "start"
-    if not launch.resume:
-        shutil.rmtree(start, ignore_errors=True)  # of a run that could not begin
-    if config.start is not None:
-        return Trainer(config, grown_model(model_folder(config.start), config.stack, start))
-    return Trainer(config, new_model(config, start))
+    if config.start is None:
+        start = launch.out / "start"
+        if not launch.resume:
+            shutil.rmtree(start, ignore_errors=True)  # of a run that could not begin
+        return Trainer(config, new_model(config, start))
+    start = model_folder(config.start)
+    if config.stack:
+        start, shallow = launch.out / "deeper", start
+        if not Checkpoints(launch.out).exist():
+            shutil.rmtree(start, ignore_errors=True)  # of a run that could not begin
+            write_deeper(shallow, config.stack, start)
+    return Trainer(config, start)
 
 
 def _validated(trainer: Trainer, log: RunLog) -> bool:
