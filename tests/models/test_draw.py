@@ -48,6 +48,15 @@ def test_tokens_come_as_often_as_their_probability_says(weights: list[float]) ->
     assert sum(shares[:half]) == pytest.approx(sum(expected[:half]), abs=0.012)
 
 
+@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.9, *[0.001] * 100], [0.001] * 1000])
+def test_a_draw_takes_one_number_of_the_stream_whichever_token_wins(weights: list[float]) -> None:
+    used, expected = streams(50), streams(50)
+    draw(torch.tensor([weights]).repeat(50, 1), used)
+    for stream in expected:
+        torch.randint(2**63 - 1, (), generator=stream)
+    assert all(torch.equal(one.get_state(), other.get_state()) for one, other in zip(used, expected, strict=True))
+
+
 def test_a_row_draws_the_same_whatever_else_is_in_the_batch() -> None:
     weights = torch.rand(6, 50, generator=torch.Generator().manual_seed(1)) / 25
     together = draw(weights, streams(6))

@@ -2,8 +2,8 @@
 
 The tokens run a race: each arrives after an exponential time whose rate is its probability, and the first one is drawn (the
 Gumbel-max trick, arXiv 1411.0030, section 2). The time of a likely token is a hash of it and of one number of the stream.
-So probabilities that differ in their last digits, as they do in another batch or on another machine, change about one draw
-in a million. A point in their cumulative sum would lie within rounding of one of its thousands of ends far more often.
+So probabilities that differ in their last digits, as they do in another batch or on another machine, change hardly more
+draws than they must (`docs/decisions/0027-tokens-are-drawn-by-a-race.md`).
 
 Shapes: N rows, V vocabulary, C likely tokens of all rows.
 """
@@ -21,7 +21,7 @@ _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644EC
 
 
 def draw(probs_NV: torch.Tensor, streams: Sequence[torch.Generator]) -> torch.Tensor:
-    """A token [N] of every row from its probabilities [N, V], which need not sum to 1.
+    """A token [N] of every row from its probabilities [N, V], which need not sum to 1, by one number of its stream.
 
     (`torch.multinomial` takes one stream for all rows, or a call for each, which takes several times as long:
     `benchmarks/drawing.py`.)
@@ -40,8 +40,8 @@ def draw(probs_NV: torch.Tensor, streams: Sequence[torch.Generator]) -> torch.Te
     token_N = torch.empty_like(seed_N)
     token_N[row_C[won_C]] = token_C[won_C]
     for row in (token_N == vocabulary).nonzero()[:, 0].tolist():
-        wait_V = torch.empty_like(probs_NV[row]).exponential_(generator=streams[row])
-        token_N[row] = (wait_V / rest_NV[row]).argmin()
+        stream = torch.Generator().manual_seed(int(seed_N[row]))
+        token_N[row] = (torch.empty_like(rest_NV[row]).exponential_(generator=stream) / rest_NV[row]).argmin()
     return token_N
 
 
