@@ -16,13 +16,12 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.readers import measured, write
-from memagent.models.open import open_model, open_tokenizer
+from benchmarks.readers import measured, recipe_of, write
+from memagent.models.open import open_model
 from memagent.settings import make_settings
 from memagent.tasks.synthesis import Recipe, write_samples
 
@@ -73,16 +72,8 @@ def _files(given: argparse.Namespace, folder: Path) -> Iterator[tuple[Path, dict
             for task in given.task or TASKS:
                 for wordings, options in FACTS if task == "facts" else (("", {}),):
                     file = folder / f"{name}-{task}{'-' * bool(wordings)}{wordings.replace(' ', '-')}-{tokens}.jsonl"
-                    recipe = Recipe(
-                        tasks=(task,),
-                        tokens=(tokens,),
-                        samples=given.samples,
-                        tokenizer=partial(open_tokenizer, "embedded"),
-                        seed=given.seed,
-                        options=options,
-                        haystack=(text,) if text else (),
-                        words=given.words,
-                    )
+                    materials = {"haystack": (text,) if text else (), "words": given.words, "options": options}
+                    recipe = recipe_of(given, task, tokens, **materials)
                     yield file, {"text": name, "task": task, "wordings": wordings}, recipe
 
 

@@ -161,15 +161,7 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
         for tokens in given.tokens or [1024]:
             for task in given.task or ["niah_single_2"]:
                 file = folder / f"{task}-{tokens}.jsonl"
-                recipe = Recipe(
-                    tasks=(task,),
-                    tokens=(tokens,),
-                    samples=given.samples,
-                    tokenizer=partial(open_tokenizer, "embedded"),
-                    seed=given.seed,
-                    questions=given.questions,
-                    passages=given.passages,
-                )
+                recipe = recipe_of(given, task, tokens, questions=given.questions, passages=given.passages)
                 write_samples(recipe, file)
                 write_samples(replace(recipe, samples=max(1, given.alone), seed=given.seed + 1), file.with_suffix(".alone"))
                 made = list(islice(SampleFile.open(file.with_suffix(".alone")), given.alone))
@@ -185,6 +177,13 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                     )
                     print(rows[-1], file=sys.stderr)
                 write(given.out, COLUMNS, rows)
+
+
+def recipe_of(given: argparse.Namespace, task: str, tokens: int, **materials: Any) -> Recipe:
+    """`--samples` samples of a task, of a length in tokens of the embedded model, by `--seed`."""
+    counted = partial(open_tokenizer, "embedded")
+    made = {"samples": given.samples, "seed": given.seed, "tokenizer": counted}
+    return Recipe(tasks=(task,), tokens=(tokens,), **made, **materials)
 
 
 def write(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:

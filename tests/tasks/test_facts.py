@@ -11,6 +11,7 @@ from memagent.errors import TaskError
 from memagent.suite_scoring import own_score
 from memagent.tasks.fact_values import SORTS, make
 from memagent.tasks.facts import TASKS, Attribute, attributes
+from memagent.tasks.names import Names
 from memagent.tasks.samples import Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import Words, shipped_words
@@ -120,6 +121,15 @@ def test_names_are_coined_or_of_the_word_list() -> None:
 def test_an_unknown_attribute_names_those_that_exist() -> None:
     with pytest.raises(TaskError, match=r"no attribute is named 'height'; known: any, birthday, telephone, .*captain"):
         made(attribute="height")
+
+
+def test_no_name_of_a_contract_is_a_part_of_another() -> None:
+    names = Names(generator(0, "contracts", 0), "train")
+    first = names.new("contract")
+    others = [names.new("contract", like=first) for _ in range(300)]
+    assert len({first, *others}) == 301
+    assert len({len(name.partition("-")[2]) for name in (first, *others)}) == 1
+    assert all(other.partition("-")[0] == first.partition("-")[0] for other in others)
 
 
 def test_a_word_list_that_is_too_short_is_told() -> None:

@@ -217,8 +217,3 @@ def sentence_borders(text: str) -> list[int]:
     """Offsets at which a sentence may be inserted; 0 and the end are always among them."""
     inner = [match.end() for match in _SENTENCE_END.finditer(text)]
     return [0, *(place for place in inner if 0 < place < len(text)), len(text)]
-
-
-def line_borders(text: str) -> list[int]:
-    """Offsets at which a line may be inserted; 0 and the end are always among them."""
-    return [0, *(match.end() for match in _LINE_END.finditer(text) if match.end() < len(text)), len(text)]

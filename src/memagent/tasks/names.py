@@ -72,7 +72,7 @@ class Names:
         if kind == "work":
             return f"The {self._word(kind)} {self._rng.choice(_WORKS)}"
         if kind == "contract":
-            return f"{self._rng.choice(_CONTRACTS)} {self._word(kind)[:3].upper()}-{self._rng.randrange(100, 10_000)}"
+            return f"{self._rng.choice(_CONTRACTS)} {self._word(kind)[:3].upper()}-{self._number()}"
         if kind == "ship":
             return f"{self._rng.choice(_SHIPS)} {self._word(kind)}"
         return self._word(kind)
@@ -92,11 +92,12 @@ class Names:
         if kind == "company":
             return f"{first} {self._rng.choice(_COMPANIES)}"
         if kind == "contract":
-            return f"{first} {last.split('-')[0]}-{self._rng.randrange(100, 10_000)}"
+            return f"{first} {last.split('-')[0]}-{self._number()}"
         return f"The {first} {self._rng.choice(_WORKS)}"
 
     def _word(self, kind: Kind) -> str:
-        for _ in range(_PATIENCE):
+        tries = 0
+        while True:
             if self._words:
                 word = self._rng.choice(self._words).capitalize()
             else:
@@ -105,7 +106,13 @@ class Names:
             if not any(word.lower() in known or known in word.lower() for known in self._coined):
                 self._coined.add(word.lower())
                 return word
-        raise TaskError(
-            f"the word list is too short: its {len(self._words)} words give {len(self._coined)} of the names that are"
-            " needed; use a longer list, or coined names"
-        )
+            tries += 1
+            if self._words and tries == _PATIENCE:
+                raise TaskError(
+                    f"the word list is too short: its {len(self._words)} words give {len(self._coined)} of the names"
+                    " that are needed; use a longer list, or coined names"
+                )
+
+    def _number(self) -> int:
+        """Of a contract: as many digits as any other, so that none is a part of another."""
+        return self._rng.randrange(1000, 10_000)

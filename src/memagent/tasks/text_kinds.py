@@ -21,18 +21,18 @@ TextKind: TypeAlias = Literal["contract", "code", "table", "log", "dialogue", "m
 TEXT_KINDS: tuple[str, ...] = get_args(TextKind)
 
 
-def text_of(kind: TextKind, characters: int, split: Split = "train", seed: int = 0) -> str:
+def text_of(kind: TextKind, characters: int, split: Split) -> str:
     """A text of one kind, of at least `characters` characters. The same arguments always give the same text."""
-    rng = generator(seed, f"text/{kind}/{split}", 0)
+    rng = generator(0, f"text/{kind}/{split}", 0)
     pieces: list[str] = []
     size = 0
     while size < characters:
-        pieces.append(_KINDS[kind](Draw(rng, split)))
+        pieces.append(_KINDS[kind](_Draw(rng, split)))
         size += len(pieces[-1]) + 2
     return "\n\n".join(pieces) + "\n"
 
 
-class Draw:
+class _Draw:
     """Fills templates: {noun}, {adjective}, {number}, a made-up name ({person}, {town}), a value ({date}, {amount})."""
 
     def __init__(self, rng: random.Random, split: Split) -> None:
@@ -74,7 +74,7 @@ _CLAUSES = (
 )
 
 
-def _contract(draw: Draw) -> str:
+def _contract(draw: _Draw) -> str:
     rng, number = draw.rng, draw.rng.randint(1, 24)
     heading = draw.one(
         ("{number}. {NOUN} AND {NOUN}", "ARTICLE {number}\n{NOUN}", "Section {number}. {Noun} of the {Noun}")
@@ -101,7 +101,7 @@ _STATEMENTS = (
 )
 
 
-def _code(draw: Draw) -> str:
+def _code(draw: _Draw) -> str:
     rng = draw.rng
     head = draw.one(
         (
@@ -125,7 +125,7 @@ _CELLS = (
 )  # fmt: skip
 
 
-def _table(draw: Draw) -> str:
+def _table(draw: _Draw) -> str:
     rng = draw.rng
     columns = rng.sample(_CELLS, rng.randint(2, 6))
     rows = [[draw["Noun"] for _ in columns]]
@@ -153,7 +153,7 @@ _EVENTS = (
 )
 
 
-def _log(draw: Draw) -> str:
+def _log(draw: _Draw) -> str:
     stamp = draw.rng.choice(("{date} {time}", "[{date} {time}]", "{number}.{number}", "{time}"))
     level = ("INFO", "WARN", "DEBUG", "ERROR", "info:", "[worker-3]", "<notice>")
     return "\n".join(f"{draw.fill(stamp)} {draw.rng.choice(level)} {event}" for event in draw.some(_EVENTS, 5, 20))
@@ -173,7 +173,7 @@ _SAID = (
 )
 
 
-def _dialogue(draw: Draw) -> str:
+def _dialogue(draw: _Draw) -> str:
     speakers = [draw["person"].split(" ")[0] for _ in range(draw.rng.randint(2, 4))]
     form = draw.rng.choice(
         ("{who}: {said}", "{WHO}. {said}", "[{time}] <{who}> {said}", "- {said}", '"{said}" said {who}.')
@@ -185,12 +185,12 @@ def _dialogue(draw: Draw) -> str:
     return "\n".join(lines)
 
 
-def _mapping(draw: Draw, size: int, depth: int) -> dict[str, Any]:
+def _mapping(draw: _Draw, size: int, depth: int) -> dict[str, Any]:
     keys = [draw["noun"] for _ in range(size)]
     return {key: _value(draw, depth) for key in keys}
 
 
-def _value(draw: Draw, depth: int) -> Any:
+def _value(draw: _Draw, depth: int) -> Any:
     chance = draw.rng.random()
     if chance < 0.3 and depth < 3:
         return _mapping(draw, draw.rng.randint(1, 4), depth + 1)
@@ -201,7 +201,7 @@ def _value(draw: Draw, depth: int) -> Any:
     return draw.one(_CELLS)
 
 
-def _markup(draw: Draw) -> str:
+def _markup(draw: _Draw) -> str:
     form = draw.rng.choice(("json", "html", "ini", "yaml", "markdown"))
     if form == "json":
         return json.dumps(
@@ -220,7 +220,7 @@ def _markup(draw: Draw) -> str:
     return "\n".join([draw.fill("[{noun}]") if form == "ini" else draw.fill("{noun}:"), *lines])
 
 
-def _letter(draw: Draw) -> str:
+def _letter(draw: _Draw) -> str:
     heads = ("From: {person} <{email}>", "To: {person}", "Date: {date}", "Subject: {adjective} {noun}", "Cc: {email}")
     body = draw.some(
         (
@@ -239,7 +239,7 @@ def _letter(draw: Draw) -> str:
     return "\n".join([*draw.some(heads, 1, 4), "", draw.fill("Dear {person},"), "", " ".join(body), "", close])
 
 
-def _list(draw: Draw) -> str:
+def _list(draw: _Draw) -> str:
     mark = draw.rng.choice(("- {}", "* {}", "{n}. {}", "{n}) {}", "[ ] {}", "Step {n}: {}"))
     items = draw.some(
         (
@@ -276,11 +276,11 @@ _SENTENCES = (
 )
 
 
-def _languages(draw: Draw) -> str:
+def _languages(draw: _Draw) -> str:
     return " ".join(draw.some(_SENTENCES, 3, 9))
 
 
-_KINDS: Mapping[TextKind, Callable[[Draw], str]] = {
+_KINDS: Mapping[TextKind, Callable[[_Draw], str]] = {
     "contract": _contract,
     "code": _code,
     "table": _table,

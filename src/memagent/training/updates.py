@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
-from memagent.tasks.haystack import Haystack, line_borders, sentence_borders
+from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.keys import KeyKind, coined, distinct_keys, is_new, make_value, relative
 from memagent.tasks.samples import Fact
 from memagent.tasks.updates import QUESTION as CHANGED
@@ -189,8 +189,6 @@ def plant_all(
     body = chars - sum(len(sentence) + 1 for sentence, _, _ in facts)
     text = rewrap(rng, haystack.window(rng, body, word)) if body > 40 else ""
     borders = sentence_borders(text)
-    if len(borders) < 3:  # no text of sentences
-        borders = line_borders(text)
     places = sorted(rng.choice(borders) for _ in facts)
     pieces, planted, size, done = [], [], 0, 0
     for place, (sentence, key, value) in zip(places, facts, strict=True):
