@@ -1,7 +1,7 @@
 """Questions as people ask them, about made-up people, towns, firms, books, contracts and ships. They need no files.
 
-A document states some attributes of some subjects, each in one of ten sentences, and the question asks for one of them, in
-one of ten wordings. Training has seven of the sentences and seven of the wordings, evaluation the other three.
+A document states some attributes of some subjects, each in one of ten sentences, and the question asks for one of them (or
+for several), in one of ten wordings. Training has seven of the sentences and seven of the wordings, evaluation the other three.
 """
 
 from __future__ import annotations
@@ -55,22 +55,27 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsOptions:
-    """What a document says beside the answer, and in which words.
+    """What is asked for, what a document says beside the answer, and in which words.
 
     attribute   the attribute that is asked for; "any": one of them, at random
+    asked       the number of facts that the question asks for, of one subject or of several, one sentence each
     others      the number of other subjects of which it says the same; every second one has a name like the one asked for
-    attributes  the number of other attributes of the subject that is asked for, as far as there are more
+    attributes  the number of other attributes of the subjects that are asked for, as far as there are more
     absent      the document says everything but the answer, which is then that it does not hold it
     names       what names are made of: coined words, words of the word list, or any, one of them at random
     wordings    the statements and questions to choose from: train, eval, or split, those of the split of the words
     """
 
     attribute: str = "any"
+    asked: Annotated[int, Field(ge=1, le=32)] = 1
     others: Annotated[int, Field(ge=0)] = 3
     attributes: Annotated[int, Field(ge=0)] = 2
     absent: bool = False
     names: Literal["coined", "words", "any"] = "any"
     wordings: Wordings = "split"
+
+
+Asked: TypeAlias = tuple[str, Attribute]  # a subject, and what is asked of it
 
 
 @cache
@@ -84,20 +89,25 @@ def attributes() -> tuple[Attribute, ...]:
 
 
 def make_facts(materials: Materials, request: Request, options: FactsOptions) -> Sample:
-    """The requested sample: one attribute of one subject, among the same of others and others of the same."""
+    """The requested sample: some attributes of some subjects, among the same of others and others of the same."""
+    if options.absent and options.asked > 1:
+        raise TaskError(f"absent = true is for one question, not for asked = {options.asked}; leave one of them out")
     rng = generator(request.seed, "facts", request.index)
     words = split_of(materials.words.nouns[0])
     split: Split = words if options.wordings == "split" else options.wordings
-    asked = _asked(rng, options.attribute)
+    attribute = _attribute(rng, options.attribute)
     of_words = options.names == "words" or (options.names == "any" and rng.random() < 0.5)
-    names = Names(rng, words, materials.words.nouns if of_words else ())
-    subject = names.new(asked.source)
-    value = _value(rng, asked, names, words)
-    facts = [Planned(text=asked.state(rng, split, subject, value), key=asked.of(subject), value=value)]
+    document = _Document(rng, split, Names(rng, words, materials.words.nouns if of_words else ()), words)
+    asked = [(document.names.new(attribute.source), attribute)]
+    facts = [document.fact(*asked[0])]
+    while len(asked) < options.asked:
+        asked.append(document.another(asked, options.attribute))
+        facts.append(document.fact(*asked[-1]))
+    answers = tuple(fact.value for fact in facts)
     if options.absent:
-        facts.clear()
-    facts += _distractors(rng, options, asked, subject, names, words, split)
-    document, planted, tokens = fit(
+        answers, facts = ABSENT, []
+    facts += document.distractors(asked, options)
+    text, planted, tokens = fit(
         materials.haystack,
         materials.tokenizer,
         facts,
@@ -108,45 +118,68 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
     sample = Sample(
         id=f"facts-{request.tokens}-{request.seed}-{request.index}",
         task="facts",
-        question=asked.ask(rng, split, subject),
-        document=document,
-        answers=ABSENT if options.absent else (value,),
+        question=" ".join(one.ask(rng, split, subject) for subject, one in asked),
+        document=text,
+        answers=answers,
         facts=tuple(planted),
         tokens=tokens,
         seed=request.seed,
         meta={
-            "subject": subject,
-            "attribute": asked.name,
+            "keys": [one.of(subject) for subject, one in asked],
             "wordings": split,
             "others": options.others,
             "attributes": options.attributes,
         },
+        mode="all" if options.asked > 1 else "any",
         scorer="abstention" if options.absent else "",
     )
     return checked(sample)
 
 
-def _distractors(
-    rng: random.Random,
-    options: FactsOptions,
-    asked: Attribute,
-    subject: str,
-    names: Names,
-    words: Split,
-    split: Split,
-) -> Iterator[Planned]:
-    for number in range(options.others):
-        other = names.new(asked.source, subject if number % 2 else "")
-        value = _value(rng, asked, names, words)
-        yield Planned(text=asked.state(rng, split, other, value), key=asked.of(other), value=value, needed=False)
-    more = [one for one in attributes() if one.source == asked.source and one is not asked]
-    for one in rng.sample(more, min(options.attributes, len(more))):
-        value = _value(rng, one, names, words)
-        text = one.state(rng, split, subject, value)
-        yield Planned(text=text, key=one.of(subject), value=value, needed=False)
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """What is drawn for one document: its sentences are of `split`, its values and names of `words`."""
+
+    rng: random.Random
+    split: Split
+    names: Names
+    words: Split
+
+    def fact(self, subject: str, attribute: Attribute, needed: bool = True) -> Planned:
+        value = self._value(attribute)
+        text = attribute.state(self.rng, self.split, subject, value)
+        return Planned(text=text, key=attribute.of(subject), value=value, needed=needed)
+
+    def another(self, asked: Sequence[Asked], name: str) -> Asked:
+        """One more to ask for: something else of a subject that is asked for already, as often as something of a new one."""
+        if name == "any" and self.rng.random() < 0.5:
+            subject, known = self.rng.choice(asked)
+            if more := _further(asked, subject, known.source):
+                return subject, self.rng.choice(more)
+        attribute = _attribute(self.rng, name)
+        return self.names.new(attribute.source), attribute
+
+    def distractors(self, asked: Sequence[Asked], options: FactsOptions) -> Iterator[Planned]:
+        for number in range(options.others):
+            subject, attribute = asked[number // 2 % len(asked)]
+            yield self.fact(self.names.new(attribute.source, subject if number % 2 else ""), attribute, needed=False)
+        subjects = {subject: attribute.source for subject, attribute in asked}
+        more = [(subject, one) for subject, kind in subjects.items() for one in _further(asked, subject, kind)]
+        for subject, one in self.rng.sample(more, min(options.attributes, len(more))):
+            yield self.fact(subject, one, needed=False)
+
+    def _value(self, attribute: Attribute) -> str:
+        if attribute.target in SORTS:
+            return make(self.rng, cast(Sort, attribute.target), self.words)
+        return self.names.new(cast(Kind, attribute.target))
 
 
-def _asked(rng: random.Random, name: str) -> Attribute:
+def _further(asked: Sequence[Asked], subject: str, kind: Kind) -> list[Attribute]:
+    """What else a text can say of a subject of this kind."""
+    return [one for one in attributes() if one.source == kind and (subject, one) not in asked]
+
+
+def _attribute(rng: random.Random, name: str) -> Attribute:
     if name == "any":
         return rng.choice(attributes())
     for one in attributes():
@@ -156,12 +189,6 @@ def _asked(rng: random.Random, name: str) -> Attribute:
     raise TaskError(f"no attribute is named {name!r}; known: any, {known}")
 
 
-def _value(rng: random.Random, attribute: Attribute, names: Names, split: Split) -> str:
-    if attribute.target in SORTS:
-        return make(rng, cast(Sort, attribute.target), split)
-    return names.new(cast(Kind, attribute.target))
-
-
 def _of(texts: Sequence[str], split: Split) -> Sequence[str]:
     return texts[-_HELD_OUT:] if split == "eval" else texts[:-_HELD_OUT]
 
@@ -169,7 +196,7 @@ def _of(texts: Sequence[str], split: Split) -> Sequence[str]:
 TASKS: tuple[Task[FactsOptions], ...] = (
     Task(
         name="facts",
-        summary="one fact about a made-up person, town, firm, book, contract or ship, asked for in natural words",
+        summary="facts about made-up people, towns, firms, books, contracts and ships, asked for in natural words",
         make=make_facts,
         defaults=FactsOptions(),
     ),

@@ -124,16 +124,17 @@ class Chain:
         return [self.steps[-1][1] if self.known == len(self.steps) else NOT_YET]
 
 
-def _attribute(sample: Sample) -> Slots:
-    """A line for what a natural question asks for, whether the document holds the answer or not. Its key says in one word
-    what the question says in many: so the model learns apart what is asked for, and which sentence tells it."""
-    return Slots(((f"{sample.meta['subject']}, {sample.meta['attribute']}", ()),))
+def _named(sample: Sample) -> Slots:
+    """A line for each fact that natural questions ask for, whether the document holds it or not. A key names the attribute
+    in the one form that all wordings of its question have in common: so the model learns apart what is asked for, and
+    which sentence tells it."""
+    return Slots(tuple((key, ()) for key in sample.meta["keys"]))
 
 
 _KINDS: dict[str, Callable[[Sample], Notes]] = {
     **{task.name: Slots.of for task in needle.TASKS},
     **{task.name: Slots.of for task in updates.TASKS},
-    **{task.name: _attribute for task in facts.TASKS},
+    **{task.name: _named for task in facts.TASKS},
     **{task.name: Variables.of for task in tracking.TASKS},
     **{task.name: Chain.of for task in multihop.TASKS},
 }
