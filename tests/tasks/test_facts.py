@@ -28,6 +28,11 @@ def made(*, index: int = 0, tokens: int = 700, words: Words = WORDS, **options: 
     return FACTS.sample(materials, Request(tokens=tokens, seed=2, index=index), FACTS.options(options))
 
 
+def subject_of(sample: Sample) -> str:
+    [key] = sample.meta["keys"]
+    return str(key.rpartition(", ")[0])
+
+
 def stated(sentence: str, value: str) -> list[tuple[Attribute, str]]:
     """The attributes that a sentence can state with this value, and of whom."""
     found = []
@@ -46,8 +51,8 @@ def test_one_sentence_holds_the_answer_and_no_other_states_the_attribute_of_the_
         sample = made(index=index, attribute=name)
         [needed] = [fact for fact in sample.facts if fact.needed]
         assert sample.answers == (needed.value,)
-        subject = sample.meta["subject"]
-        assert needed.key == f"{subject}, {name}"
+        subject = subject_of(sample)
+        assert sample.meta["keys"] == [needed.key] == [f"{subject}, {name}"]
         assert sample.question.count(subject) == 1
         assert (name, subject) in {(one.name, of) for one, of in stated(needed.text, needed.value)}
         for other in sample.facts:
@@ -79,13 +84,13 @@ def test_wordings_are_those_of_the_words_or_as_asked_for() -> None:
     for wordings, expected in (("split", True), ("eval", True), ("train", False)):
         for index in range(20):
             sample = made(index=index, wordings=wordings)
-            asked = sample.question.replace(sample.meta["subject"], "{a}")
-            assert (asked in held_out[sample.meta["attribute"]]) is expected
+            subject, _, attribute = sample.meta["keys"][0].rpartition(", ")
+            assert (sample.question.replace(subject, "{a}") in held_out[attribute]) is expected
 
 
 def test_distractors_say_the_same_of_others_and_other_things_of_the_same() -> None:
     sample = made(attribute="birthday", others=4, attributes=3, tokens=900)
-    subject = sample.meta["subject"]
+    subject = subject_of(sample)
     keys = [fact.key for fact in sample.facts if not fact.needed]
     others = [key.removesuffix(", birthday") for key in keys if key.endswith(", birthday")]
     same = [fact for fact in sample.facts if not fact.needed and fact.key.startswith(f"{subject}, ")]
@@ -99,11 +104,40 @@ def test_distractors_say_the_same_of_others_and_other_things_of_the_same() -> No
 def test_a_document_without_the_answer_says_the_same_of_others_and_asks_for_an_abstention() -> None:
     for index in range(8):
         sample, there = made(index=index, absent=True), made(index=index)
-        subject = there.meta["subject"]
+        subject = subject_of(there)
         assert subject in sample.question
         assert {fact.text for fact in sample.facts} == {fact.text for fact in there.facts if not fact.needed}
         assert own_score(sample.scorer, "That is not in the document.", sample.answers, sample.mode, sample.meta) == 1
         assert own_score(sample.scorer, there.answers[0], sample.answers, sample.mode, sample.meta) == 0
+
+
+def test_several_facts_are_asked_for_one_after_the_other_and_all_are_needed() -> None:
+    of_one = 0
+    for index in range(12):
+        sample = made(index=index, asked=5, others=6, attributes=3, tokens=900)
+        keys = sample.meta["keys"]
+        needed = {fact.key: fact.value for fact in sample.facts if fact.needed}
+        assert len(set(keys)) == 5
+        assert sample.answers == tuple(needed[key] for key in keys)
+        assert len({fact.key for fact in sample.facts}) == len(sample.facts)
+        assert 5 + 6 <= len(sample.facts) <= 5 + 6 + 3  # as far as there are more attributes
+        rest = sample.question
+        for key in keys:  # the subjects stand in the question in the order of the keys
+            _, found, rest = rest.partition(key.rpartition(", ")[0])
+            assert found
+        of_one += len({key.rpartition(", ")[0] for key in keys}) < 5
+        right, incomplete = "; ".join(sample.answers), "; ".join(sample.answers[1:])
+        assert own_score("strict", right, sample.answers, sample.mode, sample.meta) == 1
+        assert own_score("strict", incomplete, sample.answers, sample.mode, sample.meta) == 0.8
+    assert of_one > 4
+    births = made(asked=4, attribute="birthday").meta["keys"]
+    assert {key.rpartition(", ")[2] for key in births} == {"birthday"}
+    assert len(set(births)) == 4
+
+
+def test_several_absent_facts_are_refused() -> None:
+    with pytest.raises(TaskError, match="absent = true is for one question, not for asked = 2; leave one of them out"):
+        made(asked=2, absent=True)
 
 
 def test_names_are_coined_or_of_the_word_list() -> None:

@@ -1,7 +1,7 @@
 """Questions as people ask them, about made-up people, towns, firms, books, contracts and ships. They need no files.
 
-A document states some attributes of some subjects, each in one of ten sentences, and the question asks for one of them (or
-for several), in one of ten wordings. Training has seven of the sentences and seven of the wordings, evaluation the other three.
+A document states some attributes of some subjects, each in one of ten sentences, and the question asks for one of them or
+for several, each in one of ten wordings. Training has seven of the sentences and wordings, evaluation the last three.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _Document:
         return Planned(text=text, key=attribute.of(subject), value=value, needed=needed)
 
     def another(self, asked: Sequence[Asked], name: str) -> Asked:
-        """One more to ask for: something else of a subject that is asked for already, as often as something of a new one."""
+        """One more to ask for: something else of a subject that is asked for already, or something of a new one."""
         if name == "any" and self.rng.random() < 0.5:
             subject, known = self.rng.choice(asked)
             if more := _further(asked, subject, known.source):
