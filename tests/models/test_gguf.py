@@ -102,8 +102,10 @@ def test_chat_template_in_a_file_of_its_own_comes_first(folder: Path) -> None:
 
 class TestRefusals:
     def test_another_architecture(self, folder: Path) -> None:
-        edit(folder / "config.json", model_type="llama")
-        with pytest.raises(ModelError, match="'lfm2'"):
+        edit(folder / "config.json", model_type="mamba")
+        with pytest.raises(
+            ModelError, match=r"'mamba' cannot be written, only lfm2, llama, mistral, qwen2, qwen3; .*convert_hf_to_gguf"
+        ):
             write_gguf(folder, folder / "out.gguf")
 
     def test_a_splitting_rule_without_a_name(self, folder: Path) -> None:
@@ -121,3 +123,40 @@ class TestRefusals:
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", 10) + b"not json..")
         with pytest.raises(ModelError, match="safetensors"):
             write_gguf(folder, folder / "out.gguf")
+
+    def test_a_field_of_the_configuration_is_missing(self, folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        del config["conv_L_cache"]
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ModelError, match="not complete: 'conv_L_cache' is missing"):
+            write_gguf(folder, folder / "out.gguf")
+        assert not list(folder.glob("out.gguf*"))
+
+    def test_a_weight_too_large_for_16_bits(self, folder: Path) -> None:
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(folder / "model.safetensors")
+        tensors["model.layers.0.feed_forward.w2.weight"][0, 0] = 1e6
+        save_file({name: tensor.to(torch.float32) for name, tensor in tensors.items()}, folder / "model.safetensors")
+        with pytest.raises(ModelError, match=r"w2.weight' has values beyond those of f16, up to 1e\+06; write f32"):
+            write_gguf(folder, folder / "out.gguf", dtype="f16")
+        assert not list(folder.glob("out.gguf*"))
+        write_gguf(folder, folder / "out.gguf")
+
+    def test_positions_that_it_does_not_know(self, folder: Path) -> None:
+        edit(folder / "config.json", rope_parameters={"rope_type": "yarn", "factor": 4.0})
+        with pytest.raises(ModelError, match="positions of type 'yarn' cannot be written"):
+            write_gguf(folder, folder / "out.gguf")
+
+    def test_an_index_that_names_no_files(self, folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": 3}')
+        with pytest.raises(ModelError, match="no weight_map from tensors to files"):
+            write_gguf(folder, folder / "out.gguf")
+
+
+def test_of_several_ends_the_one_of_the_tokenizer_is_the_first(folder: Path) -> None:
+    edit(folder / "config.json", eos_token_id=[2, 3])
+    reader = gguf.GGUFReader(write_gguf(folder, folder.parent / "out.gguf"))
+    assert field(reader, "tokenizer.ggml.eos_token_id") == 3
+    assert field(reader, "tokenizer.ggml.eot_token_id") == 2

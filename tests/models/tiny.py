@@ -125,3 +125,22 @@ def _write_weights(folder: Path, seed: int, *, vocabulary: int, window: int) -> 
         torch.manual_seed(seed)
         model = Lfm2ForCausalLM(config).float()
     model.save_pretrained(folder)
+
+
+def make_tiny_causal(folder: Path, config: Any, seed: int = 0) -> Path:
+    """A random model of another architecture, with the same tokenizer. `config` is told of the tokenizer's tokens."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config.vocab_size = write_tokenizer(folder)
+    config.pad_token_id, config.bos_token_id, config.eos_token_id = 0, 1, 3
+    opener: Any = AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = opener.from_config(config).float()
+        for value in model.parameters():  # biases and norms, too, are of no special kind
+            if value.ndim == 1:
+                value.data += torch.randn(value.shape) * 0.3
+    model.save_pretrained(folder, max_shard_size="100KB")
+    return folder

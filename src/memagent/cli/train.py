@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
@@ -15,6 +15,7 @@ from memagent.cli.forecast import show
 from memagent.errors import ConfigError, MissingExtraError, TrainingError
 
 if TYPE_CHECKING:
+    from memagent.models.gguf import Dtype
     from memagent.training.config import SftConfig
     from memagent.training.fields import Part
     from memagent.training.rl_config import RlConfig
@@ -183,7 +184,7 @@ def export(
         list[str], typer.Option(metavar="RUN=SHARE", help="Another run, and its share in the weights. Can be given again.")
     ] = [],  # noqa: B006  # typer copies it
 ) -> None:
-    """Write a checkpoint as a model folder for transformers, vLLM and llama.cpp's converter.
+    """Write a checkpoint as a model folder for transformers and vLLM; `train gguf` makes a file for llama.cpp of it.
 
     Of a run on verl it is the last one, its shards merged.
     """
@@ -202,6 +203,28 @@ def export(
 
             export_checkpoint(run, folder, checkpoint, dtype, _shares(blend))
         err.print(f"the model: memagent ask … --model {plain(str(folder))}")
+
+
+@app.command()
+def gguf(
+    model: Annotated[str, typer.Argument(help="A model folder, or embedded.")],
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    dtype: Annotated[str, typer.Option(help="f16 or f32: how matrices are written.")] = "f16",
+) -> None:
+    """Write a model folder as a GGUF file for llama.cpp, Ollama and LM Studio.
+
+    Models of type lfm2, llama, mistral, qwen2 and qwen3, with a byte-level tokenizer.
+    """
+    with boundary():
+        from memagent.models.gguf import write_gguf
+        from memagent.models.open import model_folder
+
+        if dtype not in ("f16", "f32"):
+            raise ConfigError(f"no dtype {dtype!r} to write matrices in; known: f16, f32")
+        if file.exists():
+            raise ConfigError(f"{file} exists: give a new file, or delete it")
+        write_gguf(model_folder(model), file, dtype=cast("Dtype", dtype))
+        err.print(f"the model: llama-server -m {plain(str(file))}")
 
 
 def _shares(given: list[str]) -> dict[Path, float]:

@@ -1,0 +1,69 @@
+"""llama.cpp computes from a GGUF file what transformers computes from the folder, for every architecture that we write."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("gguf")
+pytest.importorskip("xllamacpp")
+
+import torch
+import transformers
+
+from memagent.models.gguf import write_gguf
+from tests.models.test_servers import PROMPTS
+from tests.models.tiny import SHAPE, make_tiny_causal
+from tests.servers import llama_server
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SHAPE),
+    "llama-biased": lambda: transformers.LlamaConfig(**SHAPE, attention_bias=True, head_dim=32, tie_word_embeddings=True),
+    "llama3": lambda: transformers.LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
+    "mistral": lambda: transformers.MistralConfig(**SHAPE, sliding_window=None),
+    "qwen2": lambda: transformers.Qwen2Config(**SHAPE),
+    "qwen3": lambda: transformers.Qwen3Config(**SHAPE, head_dim=32),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_comes_next_is_as_likely_as_in_transformers(tmp_path: Path, name: str) -> None:
+    folder = make_tiny_causal(tmp_path / "tiny", CONFIGS[name](), seed=4)
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    network: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer: Any = transformers.PreTrainedTokenizerFast.from_pretrained(folder)  # "auto" splits as real Qwen models do
+    with llama_server(write_gguf(folder, tmp_path / "tiny.gguf")) as server:
+        for prompt in [*PROMPTS, "the house on the hill is blue, and its number is 1234. " * 10]:
+            found = likeliest(server.url, prompt, tokenizer.vocab["x"])
+            ids = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], return_dict=False)
+            with torch.no_grad():
+                expected = network(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+            assert len(found) == 20
+            for token, logprob in found.items():  # llama.cpp keeps keys and values in 16 bits
+                assert logprob == pytest.approx(float(expected[token]), abs=0.03)
+            assert min(found.values()) > expected.topk(21).values[-1] - 0.06
+            assert expected.std() > 0.3  # a wrong model would be seen
+
+
+def likeliest(url: str, prompt: str, letter: int) -> dict[int, float]:
+    """The logarithms of the probabilities of the tokens that a reply most likely begins with. It is made to begin with
+    `letter`, since the server tells none where the token is a part of a character."""
+    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 1, "logprobs": True, "top_logprobs": 20}
+    request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body | {"logit_bias": {letter: 100}}).encode())
+    with urllib.request.urlopen(request) as answer:
+        (step,) = json.load(answer)["choices"][0]["logprobs"]["content"]
+    return {one["id"]: one["logprob"] for one in step["top_logprobs"]}
