@@ -1,6 +1,10 @@
-"""Ours against the released client on one llama.cpp server: the same prompts, turn by turn, with the embedded model.
+"""Ours against the released client on one llama.cpp server: the same prompts, turn by turn.
 
     python -m benchmarks.released CODE OUT.csv [--tokens 10000] [--questions 1 8] [--repeat 5] [--guess 0 16] [--memory 128]
+        [--model copier [--changed 0.1]]
+
+The model is the embedded one, or a Llama whose weights we set so that it copies its memory, all of it or with a share
+`--changed` of its vocabulary replaced (`benchmarks/copier.py`): its readings begin with a memory of some 75 tokens.
 
 CODE is a checkout of the released code (BytedTsinghua-SIA/MemAgent); its own client runs unchanged, and needs aiohttp and
 tqdm. Both cut the document where the released client does, and use its words, temperature 0 and the paper's rules, so that
@@ -36,6 +40,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from benchmarks.copier import MEMORY, write_copier
 from benchmarks.readers import write
 from memagent.core import Chunk, Chunks, Plan
 from memagent.documents import Document, load
@@ -47,7 +52,7 @@ from memagent.session import Session
 from memagent.settings import make_settings
 from tests.servers import llama_server
 
-COLUMNS = "client guess questions tokens turns seconds against_released same repeats".split()
+COLUMNS = "model changed client guess questions tokens turns seconds against_released same repeats".split()
 BOOK = Path(__file__).parent.parent / "data" / "books"
 CHUNK, WINDOW, SLOTS = 640, 2048, 8
 _SECTION = 32  # tokens of a memory for several questions that each of them has at least
@@ -69,8 +74,8 @@ def cut_as_released(document: Document, tokenizer: Any) -> Chunks:
     return Chunks(Chunk(start=0, end=end, tokens=CHUNK) for end in [*ends[CHUNK - 1 : -1 : CHUNK], len(text)])
 
 
-def released(code: Path, port: int, memory: int) -> Any:
-    """The released client, told of the server as its users tell it."""
+def released(code: Path, port: int, memory: int, empty: str = "") -> Any:
+    """The released client, told of the server as its users tell it. `empty`: what a reading begins with instead."""
     told = {
         "SERVE_PORT": port,
         "RECURRENT_CHUNK_SIZE": CHUNK,
@@ -82,7 +87,9 @@ def released(code: Path, port: int, memory: int) -> Any:
     for name in [name for name in sys.modules if name.partition(".")[0] == "utils"]:
         del sys.modules[name]  # it reads its environment as it is imported
     with redirect_stdout(StringIO()):
-        return importlib.import_module("utils.recurrent_boxed")
+        client = importlib.import_module("utils.recurrent_boxed")
+    client.NO_MEMORY = empty or client.NO_MEMORY
+    return client
 
 
 class Stand:
@@ -92,11 +99,13 @@ class Stand:
         self, stack: ExitStack, given: argparse.Namespace, port: int, document: Document, journal: Journal
     ) -> None:
         code, memory = given.code, given.memory
+        empty = MEMORY if given.model == "copier" else ""
         self.tokenizer: Any = AutoTokenizer.from_pretrained(EMBEDDED, local_files_only=True)
-        self.client, self.document, self.journal = released(code, port, memory), document, journal
+        self.client, self.document, self.journal = released(code, port, memory, empty), document, journal
         self.opened = open_model("stand", base_url=f"http://127.0.0.1:{port}/v1", tokenizer=str(EMBEDDED), window=WINDOW)
         stack.callback(self.opened.engine.close)
         whole = replace(import_released(code), answer_format="text")  # as the released client hands it on
+        whole = replace(whole, empty_memory=empty or whole.empty_memory)
         self.settings = {
             name: make_settings(
                 self.opened,
@@ -163,7 +172,15 @@ def rows_of(stand: Stand, given: argparse.Namespace, guess: int, base: dict[int,
         found = timed(stand, questions, given.repeat)
         base.setdefault(count, found["released"])
         for client, (seconds, answers) in found.items():
-            row = {"client": client, "guess": guess, "questions": count, "tokens": given.tokens, "repeats": given.repeat}
+            row = {
+                "model": given.model,
+                "changed": given.changed,
+                "client": client,
+                "guess": guess,
+                "questions": count,
+                "tokens": given.tokens,
+                "repeats": given.repeat,
+            }
             row["turns"] = stand.turns * (1 if client == "together" else count)
             row["seconds"] = round(seconds, 3)
             row["against_released"] = round(base[count][0] / seconds, 3)
@@ -183,6 +200,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--guess", type=int, nargs="+", default=[0, 16])
     parser.add_argument("--memory", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--model", choices=["embedded", "copier"], default="embedded")
+    parser.add_argument("--changed", type=float, default=0.0)
     given = parser.parse_args(arguments)
     rows: list[dict[str, Any]] = []
     base: dict[int, Any] = {}
@@ -194,7 +213,10 @@ def main(arguments: Sequence[str]) -> None:
         (folder / "book.txt").write_text(book[: offsets[given.tokens][0]].strip())
         document = stack.enter_context(load([folder / "book.txt"]))
         journal = stack.enter_context(Journal.open(folder / "journal.sqlite3"))
-        weights = write_gguf(EMBEDDED, folder / "embedded.gguf", dtype="f16")
+        model = EMBEDDED
+        if given.model == "copier":
+            write_copier(model := folder / "copier", window=WINDOW, changed=given.changed)
+        weights = write_gguf(model, folder / "model.gguf", dtype="f16")
         for guess in given.guess:
             with llama_server(weights, window=WINDOW, slots=SLOTS, threads=given.threads, cache=0, guess=guess) as server:
                 stand = Stand(stack, given, server.port, document, journal)

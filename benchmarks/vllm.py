@@ -5,10 +5,9 @@
         [--dtype float32]
 
 PYTHON_OF_VLLM is the interpreter of an environment that has vLLM. What replies is no trained model: it is a Llama whose
-weights we set (`copier`), so that its greedy replies copy the memory in the prompt, all of it, or with a share
-`--changed` of its vocabulary replaced. So what it says means nothing, how much of a memory stays is our choice, and time is
-that of a model of its size. Arms take turns, each is as often the first, and a first round is left out; before each of them
-the server forgets the prompts that it has seen. Seconds are medians. The parts:
+weights we set (`benchmarks/copier.py`), so that its greedy replies copy the memory in the prompt, all of it, or with a
+share `--changed` of its vocabulary replaced. Arms take turns, each is as often the first, and a first round is left out;
+before each of them the server forgets the prompts that it has seen. Seconds are medians. The parts:
 
     speculation  a server without it against one with it (`ngram`), `--questions` at once; `same`: the same answers
     prefixes     the profile `default` against `chunk-first`, `--asked` questions on one document
@@ -23,9 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gzip
-import math
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -41,9 +38,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
-import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer
 
+from benchmarks.copier import MEMORY, write_copier
 from benchmarks.readers import write
 from memagent.core import Turn
 from memagent.documents import Document, load
@@ -59,21 +56,7 @@ COLUMNS = "part arm questions turns seconds against same cached drafted accepted
 BOOK = Path(__file__).parent.parent / "data" / "books"
 CHUNK, WINDOW = 640, 2048
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4}'
-MEMORY = (
-    "Found so far: the captain of the first ship promised 4711 gold coins to whoever raised the white whale; the second"
-    " mate, Stubb, smoked 12 pipes a day; the carpenter made 33 lances; the cook gave a sermon to the sharks"
-)
 _STARTS_WITHIN = 600  # seconds
-
-# The copier: dimensions of a head, and of the code of a token. The first _PLACES pairs of a head's dimensions tell places
-# apart, and those from _SLOW on hardly turn within a window, so that codes can be compared in them.
-HEADS, CODE = 256, 44
-_THETA, _PLACES, _SLOW = 1e16, 24, 40
-# A reply begins after what a memory stands after, and ends with its line.
-_TEMPLATE = (
-    "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '\\n\\n<memory>\\n' }}{%- endif -%}"
-)
 
 
 class Recording(OpenAIEngine):
@@ -289,7 +272,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def measured(stack: ExitStack, folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
-    parameters = copier(folder / "copier", given)
+    shape = {name: getattr(given, name) for name in ("hidden", "layers", "changed", "dtype")}
+    parameters = write_copier(folder / "copier", window=WINDOW, **shape)
     documents = {count: stack.enter_context(load([_text(folder, count)])) for count in (1, given.chunks)}
     flags = {"plain": (), "ngram": ("--speculative-config", NGRAM)} if "speculation" in given.part else {"plain": ()}
     urls = {
@@ -322,92 +306,6 @@ def _text(folder: Path, chunks: int) -> Path:
     path = folder / f"book-{chunks}.txt"
     path.write_text(book[: offsets[(chunks - 1) * CHUNK + CHUNK // 2][0]].strip())
     return path
-
-
-def copier(folder: Path, given: argparse.Namespace) -> int:
-    """Writes a Llama whose greedy replies copy the old memory, by weights that we set; returns how many it has."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(EMBEDDED, local_files_only=True)
-    ends = [number for token, number in tokenizer.get_vocab().items() if "Ċ" in token]
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=given.hidden,
-        intermediate_size=2 * given.hidden,
-        num_hidden_layers=given.layers,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=HEADS,
-        max_position_embeddings=WINDOW,
-        rope_parameters={"rope_type": "default", "rope_theta": _THETA},
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=ends,
-        pad_token_id=0,
-    )
-    model = LlamaForCausalLM(config)
-    with torch.no_grad():
-        _copying(model, ends, given.changed)
-    model.generation_config.eos_token_id = ends
-    model.to(getattr(torch, given.dtype)).save_pretrained(folder)
-    tokenizer.chat_template = _TEMPLATE
-    tokenizer.save_pretrained(folder)
-    return sum(one.numel() for one in model.parameters())
-
-
-def _copying(model: Any, ends: list[int], changed: float) -> None:
-    """Sets the weights of an induction head: what followed the last four tokens before, follows them again.
-
-    A row of the residual stream has the code of its token, those of the four tokens before it, what is to be said next,
-    and a constant.
-    """
-    token, *before, said = (slice(number * CODE, (number + 1) * CODE) for number in range(6))
-    constant = 6 * CODE
-    codes = torch.randint(0, 2, (model.config.vocab_size, CODE)) * 2.0 - 1
-    for layer in model.model.layers:
-        layer.mlp.down_proj.weight.zero_()
-        layer.self_attn.o_proj.weight.zero_()
-    embedded = model.model.embed_tokens.weight.zero_()
-    embedded[:, token], embedded[:, constant] = codes, math.sqrt(CODE)
-    width = model.config.hidden_size
-    first, second = math.sqrt(2 * CODE / width), math.sqrt(6 * CODE / width)  # what a norm divides by
-    _look_back(model.model.layers[0].self_attn, token, before, constant, first)
-    _match(model.model.layers[1].self_attn, token, before, said, second)
-    head = model.lm_head.weight.zero_()
-    head[:, said] = codes
-    draw = random.Random(0)
-    others = [number for number in range(len(codes)) if number not in ends]
-    chosen = draw.sample(others, round(changed * len(others)))
-    head[chosen] = head[chosen[1:] + chosen[:1]]
-
-
-def _look_back(attention: Any, token: slice, before: list[slice], constant: int, norm: float) -> None:
-    """Head n looks at the token n places before, and puts its code into the slot for it."""
-    q, k, v, o = (getattr(attention, f"{name}_proj").weight for name in "qkvo")
-    for weight in (q, k, v):
-        weight.zero_()
-    turn = _THETA ** (-torch.arange(_PLACES) / (HEADS / 2))
-    strength = 16.0 * norm / math.sqrt(CODE)
-    for number, slot in enumerate(before):
-        start = number * HEADS
-        q[start : start + _PLACES, constant] = strength * torch.cos(-(number + 1) * turn)
-        q[start + HEADS // 2 : start + HEADS // 2 + _PLACES, constant] = strength * torch.sin(-(number + 1) * turn)
-        k[start : start + _PLACES, constant] = strength
-        v[start : start + CODE, token] = torch.eye(CODE) * norm
-        o[slot, start : start + CODE] = torch.eye(CODE)
-
-
-def _match(attention: Any, token: slice, before: list[slice], said: slice, norm: float) -> None:
-    """A head looks at the token that follows the most of the last four tokens, the last one counting most."""
-    q, k, v, o = (getattr(attention, f"{name}_proj").weight for name in "qkvo")
-    for weight in (q, k, v):
-        weight.zero_()
-    slow = [*range(_SLOW, HEADS // 2), *range(HEADS // 2 + _SLOW, HEADS)]
-    for number, (asked, known, weight) in enumerate(zip([token, *before], before, (1.0, 0.8, 0.7, 0.6), strict=False)):
-        rows = slow[number * CODE : (number + 1) * CODE]
-        q[rows, asked] = torch.eye(CODE) * 3 * weight * norm
-        k[rows, known] = torch.eye(CODE) * 3 * norm
-    v[:CODE, token] = torch.eye(CODE) * norm
-    o[said, :CODE] = 4 * torch.eye(CODE)
 
 
 if __name__ == "__main__":
