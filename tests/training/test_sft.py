@@ -79,11 +79,17 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SftConfig, start: Pat
         trainer.train_step(trainer.make_step(0))
 
 
-def test_two_processes_learn_what_one_does(config: SftConfig, start: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 4], ids=["weights", "adapters"])
+def test_two_processes_learn_what_one_does(config: SftConfig, start: Path, rank: int) -> None:
     found = []
+    lora = config.policy.lora.model_copy(update={"rank": rank})
     for processes in (1, 2):
-        schedule = config.schedule.model_copy(update={"batches": 3})
-        trainer = Trainer(config.model_copy(update={"schedule": schedule, "processes": processes}), start)
+        changes = {
+            "schedule": config.schedule.model_copy(update={"batches": 3}),
+            "policy": config.policy.model_copy(update={"lora": lora}),
+            "processes": processes,
+        }
+        trainer = Trainer(config.model_copy(update=changes), start)
         tallies = [trainer.train_step(trainer.make_step(step)) for step in range(3)]
         trainer.helpers.close()
         found.append(([tally.summary() for tally in tallies], trainer.policy.state(), trainer.tokens))

@@ -31,14 +31,18 @@ class Optimizers:
         if not plan.muon:
             groups.append({"params": inner, "weight_decay": plan.weight_decay})
         groups = [group for group in groups if group["params"]]
-        self.parts: list[torch.optim.Optimizer] = [torch.optim.AdamW(groups, lr=plan.rate, betas=plan.betas, fused=True)]
+        self.parts: list[torch.optim.Optimizer] = []
+        self.factors: list[float] = []
+        if groups:  # with adapters there are only matrices
+            self.parts.append(torch.optim.AdamW(groups, lr=plan.rate, betas=plan.betas, fused=True))
+            self.factors.append(1.0)
         if plan.muon:
             self.parts.append(Muon(inner, lr=plan.rate, weight_decay=plan.weight_decay))
-        self.factors = [1.0, plan.muon]
+            self.factors.append(plan.muon)
 
     def step(self, rate: float) -> None:
         """One step at that learning rate; gradients are dropped."""
-        for factor, part in zip(self.factors, self.parts, strict=False):
+        for factor, part in zip(self.factors, self.parts, strict=True):
             for group in part.param_groups:
                 group["lr"] = rate * factor
             part.step()

@@ -175,4 +175,6 @@ def _adapt(model: Any, lora: LoraConfig) -> Any:
         raise MissingExtraError("LoRA", "train") from error
     targets: Any = list(lora.targets) or "all-linear"
     config = peft.LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
-    return peft.get_peft_model(model, config)
+    with torch.random.fork_rng(devices=[]):  # adapters begin alike in every run, and in every process of one
+        torch.manual_seed(0)
+        return peft.get_peft_model(model, config)
