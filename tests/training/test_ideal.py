@@ -138,6 +138,12 @@ def test_nothing_false_is_noted_where_nothing_would_take_its_place(name: str) ->
     assert false_notes(random.Random(1), sample, MATERIALS.words) == first_notes(sample)
 
 
+def test_nothing_false_is_noted_where_no_answer_stands_in_the_document() -> None:
+    facts = find("facts")
+    sample = facts.sample(MATERIALS, Request(tokens=2048, seed=6, index=0), facts.options({"absent": True}))
+    assert false_notes(random.Random(1), sample, MATERIALS.words) == first_notes(sample)
+
+
 def test_a_fact_that_no_chunk_shows_whole_is_lost() -> None:
     text = "The code for a-b is " + "long " * 200 + "12."
     sentence = Fact(text=text, start=0, end=len(text), key="a-b", value="12.")

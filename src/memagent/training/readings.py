@@ -92,11 +92,13 @@ def draw_sample(rng: random.Random, name: str, options: Mapping[str, Any], mater
 def false_notes(rng: random.Random, sample: Sample, words: Words) -> Notes:
     """The notes of a reader that begins a document with a false value, in the form of the true one.
 
-    Where notes collect values, and in chains of facts, nothing false is noted: no statement would take its place.
+    Where notes collect values, in chains of facts, and where no answer stands in the document, nothing false is noted: no
+    statement would take its place.
     """
     notes = first_notes(sample)
-    if not isinstance(notes, Slots) or notes.many:
+    needed = [fact for fact in sample.facts if fact.needed]  # none, where the document does not hold the answer
+    if not isinstance(notes, Slots) or notes.many or not needed:
         return notes
-    fact = rng.choice([fact for fact in sample.facts if fact.needed])
+    fact = rng.choice(needed)
     kind: ValueKind = "number" if fact.value.isdigit() else "uuid" if _UUID.fullmatch(fact.value) else "word"
     return notes.after([replace(fact, value=make_value(rng, kind, words, len(fact.value)))])
