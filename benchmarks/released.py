@@ -14,7 +14,8 @@ answer; starting Python and opening tokenizers are left out for both.
     released   the released client, all questions at once
     ours       a session without a journal and without verification, which the released client does not have
     journal    the same with a journal, as people use it
-    together   all questions in one reading (`--together`), with words of our own, since the released ones have none for it
+    together   all questions in one reading (`--together`), with words of our own, since the released ones have none for it;
+               not with the copier, which has one memory to copy
 
 `--guess` starts the server with speculation of so many tokens (0: without). `against_released` is the median of the
 released client without speculation over that of the row; `same` says whether all answers are those of that client.
@@ -99,7 +100,8 @@ class Stand:
         self, stack: ExitStack, given: argparse.Namespace, port: int, document: Document, journal: Journal
     ) -> None:
         code, memory = given.code, given.memory
-        empty = MEMORY if given.model == "copier" else ""
+        self.copies = given.model == "copier"
+        empty = MEMORY if self.copies else ""
         self.tokenizer: Any = AutoTokenizer.from_pretrained(EMBEDDED, local_files_only=True)
         self.client, self.document, self.journal = released(code, port, memory, empty), document, journal
         self.opened = open_model("stand", base_url=f"http://127.0.0.1:{port}/v1", tokenizer=str(EMBEDDED), window=WINDOW)
@@ -149,7 +151,7 @@ def timed(stand: Stand, questions: Sequence[str], repeat: int) -> Mapping[str, t
         "ours": lambda: stand.by_us(questions),
         "journal": lambda: stand.by_us(questions, stand.journal),
     }
-    if len(questions) > 1:
+    if len(questions) > 1 and not stand.copies:
         clients["together"] = lambda: stand.by_us(questions, stand.journal, together=True)
     seconds: dict[str, list[float]] = {name: [] for name in clients}
     answers: dict[str, list[str]] = {}

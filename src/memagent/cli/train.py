@@ -211,9 +211,9 @@ def gguf(
     file: Annotated[Path, typer.Argument(help="The file to write.")],
     dtype: Annotated[str, typer.Option(help="f16 or f32: how matrices are written.")] = "f16",
 ) -> None:
-    """Write a model folder as a GGUF file for llama.cpp, Ollama and LM Studio.
+    """Write a model folder as a GGUF file for llama.cpp.
 
-    Models of type lfm2, llama, mistral, qwen2 and qwen3, with a byte-level tokenizer.
+    It knows models of type lfm2, llama, mistral, qwen2 and qwen3 whose tokenizers split words as Llama 3, Qwen or GPT-2 do.
     """
     with boundary():
         from memagent.models.gguf import write_gguf

@@ -1,54 +1,88 @@
-"""What llama.cpp wants to know of a kind of model, and in which form it wants the weights."""
+"""What llama.cpp wants to know of a kind of model, and in which form it wants the weights.
+
+Configurations are those that transformers makes of a folder: with its defaults, and with the names of its present version.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from memagent.errors import ModelError
+from memagent.models.gguf.folder import read_json
+from memagent.models.gguf.tokenizer import CONVERTER
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from memagent.models.gguf.weights import Weights
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+_ATTENTION = ("q_proj", "k_proj", "v_proj")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     """A Transformer with rotary positions and gated feed-forward layers.
 
     name     llama.cpp's name of it
-    gate     the weight of a layer whose rows are the width of its feed-forward part (the weights know it, where a
-             configuration may say what it is computed from)
+    gate     the weight of a layer whose rows are the width of its feed-forward part
+    biases   the layers that may have one
     rotated  llama.cpp turns pairs of neighbours, where transformers turns the first half of a head with the second: the
              rows of queries and keys are put in its order
     """
 
     name: str
     gate: str = "mlp.gate_proj"
+    biases: tuple[str, ...] = ()
     rotated: bool = False
 
-    def add_parameters(self, writer: Any, config: dict[str, Any], weights: Weights) -> None:
+    def check(self, folder: Path, config: dict[str, Any], shapes: Shapes) -> None:
+        """Raises ModelError if the weights are not those of the configuration, or llama.cpp does not know some of them."""
+        expected = self.expected(config)
+        missing = sorted(name for name, shape in expected.items() if shapes.get(name, ()) != shape)
+        if config.get("tie_word_embeddings") and "lm_head.weight" not in shapes:
+            missing = [name for name in missing if name != "lm_head.weight"]
+        if missing:
+            found = shapes.get(missing[0])
+            raise ModelError(
+                f"{folder}: the weights do not fit config.json: {missing[0]!r} should be {expected[missing[0]]} and is"
+                f" {found or 'missing'}" + (f"; {len(missing) - 1} more do not fit" if len(missing) > 1 else "")
+            )
+        for name in shapes:
+            if name.endswith(".bias") and name.split(".")[-2] not in self.biases:
+                raise ModelError(f"{folder}: llama.cpp's {self.name} has no {name!r}: {CONVERTER}, if it knows it")
+            if name not in expected and not name.endswith("rotary_emb.inv_freq"):
+                raise ModelError(f"{folder}: tensor {name!r} belongs to no layer of the model that config.json describes")
+
+    def expected(self, config: dict[str, Any]) -> Shapes:
+        """The weights of the model that the configuration describes."""
+        fields = {name: value for name, value in config.items() if name != "model_type"}
+        with torch.device("meta"):
+            opener: Any = AutoModelForCausalLM
+            model = opener.from_config(AutoConfig.for_model(config["model_type"], **fields))
+        return {name: tuple(value.shape) for name, value in model.state_dict().items()}
+
+    def add_parameters(self, writer: Any, config: dict[str, Any], shapes: Shapes) -> None:
         writer.add_block_count(config["num_hidden_layers"])
         writer.add_context_length(config["max_position_embeddings"])
         writer.add_embedding_length(config["hidden_size"])
-        writer.add_feed_forward_length(weights.shapes[f"model.layers.0.{self.gate}.weight"][0])
+        writer.add_feed_forward_length(shapes[f"model.layers.0.{self.gate}.weight"][0])
         writer.add_head_count(config["num_attention_heads"])
         writer.add_head_count_kv(self.key_value_heads(config))
         writer.add_rope_dimension_count(_head_size(config))
-        writer.add_rope_freq_base(_theta(config))
+        writer.add_rope_freq_base(float(config["rope_parameters"]["rope_theta"]))
         writer.add_layer_norm_rms_eps(config["norm_eps"] if "norm_eps" in config else config["rms_norm_eps"])
         writer.add_vocab_size(config["vocab_size"])
-        if _head_size(config) * config["num_attention_heads"] != config["hidden_size"]:
-            writer.add_key_length(_head_size(config))
-            writer.add_value_length(_head_size(config))
+        writer.add_key_length(_head_size(config))
+        writer.add_value_length(_head_size(config))
 
     def key_value_heads(self, config: dict[str, Any]) -> Any:
         """Their number, or that of each layer."""
-        return int(config.get("num_key_value_heads") or config["num_attention_heads"])
+        return config["num_key_value_heads"]
 
     def names(self, layers: int) -> Any:
         """llama.cpp's names of the tensors."""
@@ -57,11 +91,15 @@ class Architecture:
         kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
         return gguf.get_tensor_name_map(kinds[self.name], layers)
 
-    def made(self, config: dict[str, Any]) -> Mapping[str, Sequence[float]]:
-        """Tensors that the folder has not: what the frequencies of Llama 3's long context are divided by."""
-        if _rope(config).get("rope_type", "default") == "default":
+    def made(self, config: dict[str, Any]) -> Mapping[str, NDArray[np.float32]]:
+        """Tensors that the folder has not: for Llama 3, what frequencies are divided by, [head size / 2]."""
+        if config["rope_parameters"]["rope_type"] == "default":
             return {}
-        return {"rope_freqs.weight": _divisors(config)}
+        fields = {name: value for name, value in config.items() if name != "model_type"}
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.for_model(config["model_type"], **fields), "cpu")
+        half = torch.arange(0, _head_size(config), 2) / _head_size(config)
+        plain = float(config["rope_parameters"]["rope_theta"]) ** -half
+        return {"rope_freqs.weight": (plain / scaled).float().numpy()}
 
     def shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
@@ -82,20 +120,16 @@ class Architecture:
 class Lfm2(Architecture):
     """Short convolutions beside attention: their layers are those without keys, and their kernels have no middle axis."""
 
-    def add_parameters(self, writer: Any, config: dict[str, Any], weights: Weights) -> None:
-        super().add_parameters(writer, config, weights)
+    def add_parameters(self, writer: Any, config: dict[str, Any], shapes: Shapes) -> None:
+        super().add_parameters(writer, config, shapes)
         writer.add_shortconv_l_cache(config["conv_L_cache"])
 
     def key_value_heads(self, config: dict[str, Any]) -> Any:
-        attention = config.get("full_attn_idxs")
-        layers = config.get("layer_types") or [
-            "full_attention" if attention is None or layer in attention else "conv"
-            for layer in range(config["num_hidden_layers"])
-        ]
-        return [config["num_key_value_heads"] if kind == "full_attention" else 0 for kind in layers]
+        kinds = config["layer_types"]
+        return [config["num_key_value_heads"] if kind == "full_attention" else 0 for kind in kinds]
 
     def shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (shape[0], shape[2]) if self._is_kernel(name) and len(shape) == 3 else shape
+        return (shape[0], shape[2]) if self._is_kernel(name) else shape
 
     def is_matrix(self, name: str, shape: tuple[int, ...]) -> bool:
         return len(shape) == 2 and not self._is_kernel(name)
@@ -109,51 +143,41 @@ class Lfm2(Architecture):
 
 _KNOWN = {
     "lfm2": Lfm2("lfm2", gate="feed_forward.w1"),
-    "llama": Architecture("llama", rotated=True),
+    "llama": Architecture("llama", biases=(*_ATTENTION, "o_proj", "gate_proj", "up_proj", "down_proj"), rotated=True),
     "mistral": Architecture("llama", rotated=True),
-    "qwen2": Architecture("qwen2"),
+    "qwen2": Architecture("qwen2", biases=_ATTENTION),
     "qwen3": Architecture("qwen3"),
 }
 
 
-def architecture_of(folder: Path, config: dict[str, Any]) -> Architecture:
-    """The architecture of a folder with this configuration. Raises ModelError if llama.cpp would compute something else."""
-    kind = str(config.get("model_type"))
+def open_config(folder: Path) -> tuple[Architecture, dict[str, Any]]:
+    """The architecture of the model in `folder`, and its configuration. Raises ModelError if there is none, or if
+    llama.cpp would compute something else."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such folder; a model of the Hugging Face Hub has to be downloaded first")
+    kind = str(read_json(folder / "config.json").get("model_type"))
     if kind not in _KNOWN:
-        raise ModelError(
-            f"{folder}: models of type {kind!r} cannot be written, only {', '.join(_KNOWN)};"
-            " llama.cpp's convert_hf_to_gguf.py knows more"
-        )
-    rope = _rope(config).get("rope_type", "default")
-    if rope not in ("default", "llama3") or (rope == "llama3" and kind != "llama"):
-        raise ModelError(f"{folder}: positions of type {rope!r} cannot be written; use llama.cpp's convert_hf_to_gguf.py")
-    if config.get("sliding_window") and config.get("use_sliding_window", True):
-        raise ModelError(f"{folder}: a sliding window cannot be written; use llama.cpp's convert_hf_to_gguf.py")
-    return _KNOWN[kind]
+        raise ModelError(f"{folder}: models of type {kind!r} cannot be written, only {', '.join(_KNOWN)}; {CONVERTER}")
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True).to_dict()
+    except Exception as error:  # transformers raises several unrelated classes for what is wrong with a file
+        raise ModelError(f"{folder / 'config.json'}: not the configuration of a model: {error}") from None
+    rope = config.get("rope_parameters") or {}
+    positions = rope.get("rope_type", "default")
+    for wrong, what in (
+        (config.get("quantization_config"), "quantized weights"),
+        (
+            positions not in ("default", "llama3") or (positions == "llama3" and kind != "llama"),
+            f"positions of type {positions!r}",
+        ),
+        (rope.get("partial_rotary_factor", 1.0) != 1.0, "positions in a part of each head"),
+        (config.get("sliding_window"), f"a sliding window of {config.get('sliding_window')} tokens"),
+        (config.get("hidden_act", "silu") != "silu", f"the activation {config.get('hidden_act')!r}"),
+    ):
+        if wrong:
+            raise ModelError(f"{folder}: {what} cannot be written: {CONVERTER}")
+    return _KNOWN[kind], config
 
 
 def _head_size(config: dict[str, Any]) -> int:
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
-
-
-def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """The positions, under the name that transformers gives them now, or before its fifth version."""
-    found: dict[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    return found
-
-
-def _theta(config: dict[str, Any]) -> float:
-    default = 1_000_000.0 if config["model_type"] == "lfm2" else 10_000.0
-    return float(_rope(config).get("rope_theta") or config.get("rope_theta") or default)
-
-
-def _divisors(config: dict[str, Any]) -> Sequence[float]:
-    """By how much each frequency is divided, [head size / 2], as transformers computes it."""
-    from transformers import AutoConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.for_model(config["model_type"], **fields), "cpu")
-    size = _head_size(config)
-    plain = [_theta(config) ** (-2 * number / size) for number in range(size // 2)]
-    return [one / float(other) for one, other in zip(plain, scaled, strict=True)]

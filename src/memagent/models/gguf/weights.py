@@ -51,9 +51,9 @@ class Weights:
 
 
 def _files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return [folder / "model.safetensors"]
+    index, whole = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if whole.exists() or not index.exists():  # as in transformers, the single file comes first
+        return [whole]
     files = read_json(index).get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise ModelError(f"{index}: no weight_map from tensors to files")
