@@ -40,9 +40,10 @@ class Architecture:
     biases: tuple[str, ...] = ()
     rotated: bool = False
 
-    def check(self, folder: Path, config: dict[str, Any], shapes: Shapes) -> None:
-        """Raises ModelError if the weights are not those of the configuration, or llama.cpp does not know some of them."""
-        expected = self.expected(config)
+    def known(self, folder: Path, config: dict[str, Any], shapes: Shapes) -> Shapes:
+        """The weights that the model has. Raises ModelError if they are not those of the configuration, or llama.cpp does
+        not know some of them."""
+        expected = _expected(config)
         missing = sorted(name for name, shape in expected.items() if shapes.get(name, ()) != shape)
         if config.get("tie_word_embeddings") and "lm_head.weight" not in shapes:
             missing = [name for name in missing if name != "lm_head.weight"]
@@ -57,14 +58,8 @@ class Architecture:
                 raise ModelError(f"{folder}: llama.cpp's {self.name} has no {name!r}: {CONVERTER}, if it knows it")
             if name not in expected and not name.endswith("rotary_emb.inv_freq"):
                 raise ModelError(f"{folder}: tensor {name!r} belongs to no layer of the model that config.json describes")
-
-    def expected(self, config: dict[str, Any]) -> Shapes:
-        """The weights of the model that the configuration describes."""
-        fields = {name: value for name, value in config.items() if name != "model_type"}
-        with torch.device("meta"):
-            opener: Any = AutoModelForCausalLM
-            model = opener.from_config(AutoConfig.for_model(config["model_type"], **fields))
-        return {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        # Old folders hold frequencies, too, which llama.cpp computes.
+        return {name: shape for name, shape in shapes.items() if name in expected}
 
     def add_parameters(self, writer: Any, config: dict[str, Any], shapes: Shapes) -> None:
         writer.add_block_count(config["num_hidden_layers"])
@@ -95,8 +90,7 @@ class Architecture:
         """Tensors that the folder has not: for Llama 3, what frequencies are divided by, [head size / 2]."""
         if config["rope_parameters"]["rope_type"] == "default":
             return {}
-        fields = {name: value for name, value in config.items() if name != "model_type"}
-        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.for_model(config["model_type"], **fields), "cpu")
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](_config(config), "cpu")
         half = torch.arange(0, _head_size(config), 2) / _head_size(config)
         plain = float(config["rope_parameters"]["rope_theta"]) ** -half
         return {"rope_freqs.weight": (plain / scaled).float().numpy()}
@@ -177,6 +171,18 @@ def open_config(folder: Path) -> tuple[Architecture, dict[str, Any]]:
         if wrong:
             raise ModelError(f"{folder}: {what} cannot be written: {CONVERTER}")
     return _KNOWN[kind], config
+
+
+def _expected(config: dict[str, Any]) -> Shapes:
+    """The weights of the model that the configuration describes."""
+    opener: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        model = opener.from_config(_config(config))
+    return {name: tuple(value.shape) for name, value in model.state_dict().items()}
+
+
+def _config(config: dict[str, Any]) -> Any:
+    return AutoConfig.for_model(**config)
 
 
 def _head_size(config: dict[str, Any]) -> int:

@@ -7,17 +7,23 @@ are read and written one after another, so that a large model needs a few times 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from memagent.errors import MissingExtraError, ModelError, OutputError
-from memagent.models.gguf.tokenizer import add_tokenizer
 
-if TYPE_CHECKING:
-    from memagent.models.gguf.architectures import Architecture
+try:
+    import gguf
+    import numpy as np
+
+    from memagent.models.gguf.architectures import Architecture, Shapes, open_config
+    from memagent.models.gguf.tokenizer import add_tokenizer
     from memagent.models.gguf.weights import Weights
+except ImportError:
+    raise MissingExtraError("writing GGUF", "train") from None
 
 Dtype: TypeAlias = Literal["f32", "f16"]
 
@@ -27,24 +33,18 @@ def write_gguf(folder: str | Path, path: str | Path, *, dtype: Dtype = "f32") ->
 
     `dtype` is that of the matrices; vectors and convolution kernels stay in 32 bits, as llama.cpp expects. Raises
     ModelError when the folder is incomplete, its model or tokenizer is of a kind that is not known here, or a weight does
-    not fit into `dtype`; OutputError when the file cannot be written (then nothing is left of it); MissingExtraError.
+    not fit into `dtype`; OutputError when the file cannot be written (then nothing is left of it).
     """
-    try:
-        import gguf
-
-        from memagent.models.gguf.architectures import open_config
-        from memagent.models.gguf.weights import Weights
-    except ImportError:
-        raise MissingExtraError("writing GGUF", "train") from None
     folder, path = Path(folder), Path(path)
     architecture, config = open_config(folder)
     with Weights.open(folder) as weights, _whole_file(path) as partial:
-        architecture.check(folder, config, weights.shapes)
+        shapes = architecture.known(folder, config, weights.shapes)
         with closing(gguf.GGUFWriter(partial, architecture.name)) as writer:
             writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if dtype == "f16" else gguf.LlamaFileType.ALL_F32)
-            architecture.add_parameters(writer, config, weights.shapes)
+            architecture.add_parameters(writer, config, shapes)
             add_tokenizer(writer, folder, config)
-            _add_tensors(writer, architecture, config, weights, dtype)
+            kinds = _add_shapes(writer, architecture, config, shapes, dtype)
+            _add_tensors(writer, architecture, config, weights, kinds)
     return path
 
 
@@ -63,27 +63,30 @@ def _whole_file(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def _add_tensors(writer: Any, architecture: Architecture, config: dict[str, Any], weights: Weights, dtype: Dtype) -> None:
-    """The header of the file with the names and shapes of all tensors, then the tensors in the same order."""
-    import numpy as np
-
-    known = architecture.names(config["num_hidden_layers"])
-    made = architecture.made(config)
-    for name, value in made.items():
+def _add_shapes(
+    writer: Any, architecture: Architecture, config: dict[str, Any], shapes: Shapes, dtype: Dtype
+) -> Mapping[str, np.dtype[Any]]:
+    """Adds the names and shapes of all tensors; returns in which type each is to be written, in this order."""
+    known, kinds = architecture.names(config["num_hidden_layers"]), {}
+    for name, value in architecture.made(config).items():
         writer.add_tensor_info(name, value.shape, value.dtype, value.nbytes)
-    kinds = {}
-    for name, shape in weights.shapes.items():
-        if name not in architecture.expected(config):
-            continue  # frequencies, which old folders hold and llama.cpp computes
-        target = known.get_name(name, try_suffixes=(".weight", ".bias"))
+    for name, shape in shapes.items():
         shape = architecture.shape(name, shape)
         kind = np.dtype(np.float16 if dtype == "f16" and architecture.is_matrix(name, shape) else np.float32)
-        writer.add_tensor_info(target, shape, kind, kind.itemsize * int(np.prod(shape)))
+        target = known.get_name(name, try_suffixes=(".weight", ".bias"))
+        writer.add_tensor_info(target, shape, kind, kind.itemsize * prod(shape))
         kinds[name] = kind
+    return kinds
+
+
+def _add_tensors(
+    writer: Any, architecture: Architecture, config: dict[str, Any], weights: Weights, kinds: Mapping[str, np.dtype[Any]]
+) -> None:
+    """Writes the header, then the tensors."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for value in made.values():
+    for value in architecture.made(config).values():
         writer.write_tensor_data(value)
     for name, kind in kinds.items():
         whole = architecture.values(name, weights.read(name), config)
@@ -94,5 +97,6 @@ def _add_tensors(writer: Any, architecture: Architecture, config: dict[str, Any]
         writer.write_tensor_data(value)
     (file,) = writer.fout
     file.flush()
-    if os.fstat(file.fileno()).st_size != file.tell():  # numpy does not say that a disk was full at the very end
-        raise OSError(f"only {os.fstat(file.fileno()).st_size} of {file.tell()} bytes were written")
+    written = os.fstat(file.fileno()).st_size
+    if written != file.tell():  # numpy does not say that a disk was full at the very end
+        raise OSError(f"only {written} of {file.tell()} bytes were written")
