@@ -150,6 +150,10 @@ def test_several_facts_are_asked_for_one_after_the_other_and_all_are_needed() ->
         for key in keys:  # the subjects stand in the question in the order of the keys
             _, found, rest = rest.partition(key.rpartition(", ")[0])
             assert found
+        others = [
+            fact.key for fact in sample.facts if not fact.needed and fact.key.rpartition(", ")[0] not in sample.question
+        ]
+        assert len({key.rpartition(", ")[2] for key in others}) >= 2  # the same as of more than one that is asked for
         of_one += len({key.rpartition(", ")[0] for key in keys}) < 5
         right, incomplete = "; ".join(sample.answers), "; ".join(sample.answers[1:])
         assert own_score("strict", right, sample.answers, sample.mode, sample.meta) == 1
