@@ -126,7 +126,7 @@ def test_a_dry_run_says_what_a_run_takes_and_begins_none(
     assert "2,634,304 parameters" in shown.out
     assert re.search(r"1 documents × 2 readings, \d\.\d turns each: \d conversations", shown.out)
     assert re.search(r"memory     about [\d.,]+ [MG]B \(an update and sampling at different times\)", shown.out)
-    assert re.search(r"[\d.]+ min of products at [\d.]+ TFLOP/s, as large products reach here, on cpu", shown.out)
+    assert re.search(r"[\d.]+ min of products at [\d.]+ [TG]FLOP/s, as large products reach here, on cpu", shown.out)
     several = memagent("train", "rl", config_file, "-o", run, "--dry-run", "--set", "processes=3", "--tflops", "1")
     assert re.search(r"memory     about [\d.,]+ [MG]B in each of 3 processes, at most \(an update", several.out)
     planned = memagent("train", "rl", config_file, "-o", run, "--dry-run", "--tflops", "400")

@@ -38,12 +38,17 @@ def show(config: RlConfig | SftConfig, tflops: float | None) -> None:
     where = "as given" if tflops else f"as large products reach here, on {device_of(config.policy)}"
     hours = found.flops / rate / 3600
     share = f"; sampling is {found.steps * found.sampling_flops / found.flops:.0%} of it" if found.sampling_flops else ""
-    write(f"time       {_hours(hours)} of products at {rate / 1e12:,.2f} TFLOP/s, {where}{share}")
+    write(f"time       {_hours(hours)} of products at {_speed(rate)}, {where}{share}")
     write(("           if every memory is full; decoding, small layers and waiting come on top", "dim"))
 
 
 def _size(bytes: int) -> str:
     return f"{bytes / 1e9:,.1f} GB" if bytes >= 1e8 else f"{bytes / 1e6:,.1f} MB"
+
+
+def _speed(rate: float) -> str:
+    """Operations a second, as TFLOP/s or, of a slow machine, as GFLOP/s."""
+    return f"{rate / 1e12:,.2f} TFLOP/s" if rate >= 1e11 else f"{rate / 1e9:,.1f} GFLOP/s"
 
 
 def _hours(hours: float) -> str:
