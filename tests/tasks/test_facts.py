@@ -41,9 +41,7 @@ def stated(sentence: str, value: str) -> list[tuple[Attribute, str]]:
         for statement in one.statements:
             pattern = re.escape(statement).replace(r"\{a\}", "(.+)").replace(r"\{b\}", re.escape(value))
             pattern = pattern.replace(r"\'", "'")
-            if match := re.fullmatch(
-                pattern, sentence + "." * value.endswith(".") * sentence.endswith(value), re.IGNORECASE
-            ):
+            if match := re.fullmatch(pattern, sentence, re.IGNORECASE):
                 found.append((one, match[1]))
     return found
 

@@ -51,7 +51,7 @@ def _time(rng: random.Random) -> str:
     hour, minute = rng.randrange(24), rng.randrange(60)
     if rng.random() < 0.5:
         return f"{hour}:{minute:02}"
-    return f"{hour % 12 or 12}:{minute:02} {'p.m.' if hour >= 12 else 'a.m.'}"
+    return f"{hour % 12 or 12}:{minute:02} {'pm' if hour >= 12 else 'am'}"
 
 
 def _duration(rng: random.Random) -> str:

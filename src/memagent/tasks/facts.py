@@ -46,8 +46,6 @@ class Attribute:
     def state(self, rng: random.Random, split: Split, a: str, b: str) -> str:
         """A sentence that says so."""
         sentence = rng.choice(_of(self.statements, split)).format(a=a, b=b)
-        if sentence.endswith(".."):  # "at 3 p.m.": its stop ends the sentence
-            sentence = sentence[:-1]
         return sentence[0].upper() + sentence[1:]
 
     def ask(self, rng: random.Random, split: Split, a: str) -> str:
