@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -81,8 +82,6 @@ class Architecture:
 
     def names(self, layers: int) -> Any:
         """llama.cpp's names of the tensors."""
-        import gguf
-
         kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
         return gguf.get_tensor_name_map(kinds[self.name], layers)
 

@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import gguf
+
 from memagent.errors import ModelError
 from memagent.models.gguf.folder import read_json
 
@@ -23,8 +25,6 @@ _SPLIT_NAMES = {
 
 def add_tokenizer(writer: Any, folder: Path, config: dict[str, Any]) -> None:
     """Adds them. Raises ModelError for a tokenizer that llama.cpp cannot be told about."""
-    import gguf
-
     data = read_json(folder / "tokenizer.json")
     settings = read_json(folder / "tokenizer_config.json")
     name = _split_name(folder, data)
