@@ -188,6 +188,7 @@ class TestRefusals:
         [
             ({"normalizer": {"type": "Lowercase"}}, "does not normalize text by Lowercase"),
             ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "only the splitting rules of"),
+            ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}}, "only the splitting"),
             ({"digits": True}, "only the splitting rules of .*Digits"),
             ({"use_regex": True}, "only the splitting rules of"),
             ({"byte_fallback": True}, "not SentencePiece"),

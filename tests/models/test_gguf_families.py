@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ pytest.importorskip("xllamacpp")
 import torch
 import transformers
 
+from memagent.errors import ModelError
 from memagent.models.gguf import write_gguf
 from tests.models.test_servers import PROMPTS
 from tests.models.tiny import SHAPE, make_tiny_causal
@@ -57,6 +59,27 @@ def test_what_comes_next_is_as_likely_as_in_transformers(tmp_path: Path, name: s
                 assert logprob == pytest.approx(float(expected[token]), abs=0.03)
             assert min(found.values()) > expected.topk(21).values[-1] - 0.06
             assert expected.std() > 0.3  # a wrong model would be seen
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (lambda: transformers.Qwen3Config(**SHAPE, attention_bias=True), r"llama.cpp's qwen3 has no '.*_proj.bias'"),
+        (lambda: transformers.MistralConfig(**SHAPE), "a sliding window of 4096 tokens cannot be written"),
+        (lambda: transformers.LlamaConfig(**SHAPE, hidden_act="gelu"), "the activation 'gelu' cannot be written"),
+    ],
+    ids=["bias", "window", "activation"],
+)
+def test_a_model_that_llama_cpp_would_compute_otherwise_is_refused(
+    tmp_path: Path, config: Callable[[], Any], message: str
+) -> None:
+    folder = make_tiny_causal(tmp_path / "tiny", config())
+    fields = json.loads((folder / "config.json").read_text())
+    fields.pop("sliding_window", None)  # not every file names what is the default
+    (folder / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(ModelError, match=message):
+        write_gguf(folder, tmp_path / "tiny.gguf")
+    assert not list(tmp_path.glob("tiny.gguf*"))
 
 
 def likeliest(url: str, prompt: str, letter: int) -> dict[int, float]:

@@ -193,6 +193,13 @@ def test_no_name_of_a_contract_is_a_part_of_another() -> None:
     assert all(other.partition("-")[0] == first.partition("-")[0] for other in others)
 
 
+def test_coined_names_never_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = iter(["Tolle"] * 5000 + ["Marn"])
+    monkeypatch.setattr("memagent.tasks.names.coined", lambda *_: next(words))
+    names = Names(generator(0, "towns", 0), "train")
+    assert [names.new("town"), names.new("town")] == ["Tolle", "Marn"]
+
+
 def test_a_word_list_that_is_too_short_is_told() -> None:
     few = Words(WORDS.adjectives[:3], WORDS.nouns[:3])
     with pytest.raises(
