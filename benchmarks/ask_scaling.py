@@ -2,8 +2,9 @@
 
     python benchmarks/ask_scaling.py [--tokens 10000 100000 1000000] [-o FILE.json]
 
-Each length is one real process, `memagent ask … --json`, on Moby-Dick cut or repeated to that many tokens. Peak memory is
-the kernel's count for that process. What every run pays once (starting Python, opening the weights) is measured on a
+Each length is one real process, `memagent ask … --json`, on Moby-Dick cut or repeated to that many tokens, with the answer
+in the middle; a wrong answer ends the benchmark. Peak memory is the kernel's count for that process. R² is that of a
+straight line through time and tokens. What every run pays once (starting Python, opening the weights) is measured on a
 document of one chunk and reported apart. Ratios are between runs of the same session: the machine's absolute speed varies.
 """
 
@@ -19,15 +20,17 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
+from statistics import correlation
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "src/memagent/tasks/data/moby_dick.txt.gz"
 QUESTION = "What is the access code for amber-falcon?"
+FACT, ANSWER = "The access code for amber-falcon is 52817.", "52817"
 
 
 def document(tokens: int) -> str:
-    """Moby-Dick, repeated and cut to `tokens` tokens of the embedded tokenizer, within one per cent."""
+    """Moby-Dick, repeated and cut to `tokens` tokens of the embedded tokenizer, within one per cent, and the fact."""
     from memagent.models.open import EMBEDDED
     from memagent.models.tokenizers import FileTokenizer
 
@@ -35,7 +38,8 @@ def document(tokens: int) -> str:
     book = gzip.decompress(BOOK.read_bytes()).decode()
     text = book * (1 + 4 * tokens // len(book))
     ends = tokenizer.ends(text[: 4 * tokens])
-    return text[: ends[tokens - 1]]
+    middle = text.index("\n", ends[tokens // 2])
+    return f"{text[:middle]}\n{FACT}\n{text[middle : ends[tokens - 1]]}"
 
 
 def measure(path: Path) -> dict[str, Any]:
@@ -50,11 +54,13 @@ def measure(path: Path) -> dict[str, Any]:
             raise SystemExit(f"memagent ask ended with status {status}")
         out.seek(0)
         values = json.load(out)
+    if ANSWER not in values["answer"]:
+        raise SystemExit(f"memagent ask answered {values['answer']!r}, not {ANSWER}")
     return {
         "tokens": values["document"]["tokens"],
         "turns": values["turns"],
         "wall_seconds": wall,
-        "engine_seconds": values["usage"]["seconds"],
+        "engine_seconds": values["usage"]["seconds"] + values["verification"]["seconds"],
         "peak_mb": usage.ru_maxrss / 1024,
     }
 
@@ -96,6 +102,9 @@ def main() -> None:
         ratio = (after["wall_seconds"] - start) / (before["wall_seconds"] - start)
         print(f"\n{after['tokens']:,} over {before['tokens']:,} tokens: time × {ratio:.2f}", end="")
         print(f", memory × {after['peak_mb'] / rows[0]['peak_mb']:.2f} of the shortest")
+    if len(rows) > 2:
+        line = correlation([row["tokens"] for row in rows], [row["wall_seconds"] for row in rows])
+        print(f"\nR² of time against tokens: {line**2:.5f}")
     if arguments.output:
         arguments.output.write_text(json.dumps({"start_seconds": start, "rows": rows}, indent=2))
 

@@ -11,17 +11,18 @@ engine that knows its transport.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from memagent import tracing
-from memagent.core import Completion, Engine, Outcome, Plan, Span, State, Turn, reading
+from memagent.core import Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
 
@@ -147,29 +148,85 @@ def read_batch(
     observer: Observer | None = None,
     keep: bool = True,
 ) -> list[Transcript | ModelError]:
-    """Runs many readings in lockstep: each step generates turns of every unfinished one in a single call.
+    """Runs many readings together: in lockstep, where each step generates turns of every unfinished one in a single call;
+    or each as fast as its own turns end, on an engine that takes turns while it works on others.
 
-    A reading has one turn in a step, or a share of the engine's concurrency if there are fewer readings than that. One that
+    A reading has one turn under way, or a share of the engine's concurrency if there are fewer readings than that. One that
     fails yields its error in its place, the others go on. Raises only what is not a ModelError.
     """
     cursors = [_Cursor(plan, state, keep) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
-    while active := _step(cursors, engine.concurrency):
-        results = _generate(active, engine)
-        done: list[tuple[int, TurnRecord | None]] = []
-        for (index, turn), result in zip(active, results, strict=True):
-            try:
-                done.append((index, cursors[index].take(turn, result)))
-            except ModelError as error:
-                cursors[index].failure = cursors[index].failure or error
-        _tell(observer, done)
+    with closing(_Together(engine)) as batch:
+        while going := {index for index, cursor in enumerate(cursors) if not (cursor.failure or cursor.state.finished)}:
+            share = max(1, engine.concurrency // len(going))
+            for index in sorted(going):
+                here = batch.under_way(index)
+                for turn in islice(cursors[index].turns(here), max(0, share - len(here))):
+                    batch.add(index, turn)
+            ended = batch.step()
+            if not ended:
+                break
+            done: list[tuple[int, TurnRecord | None]] = []
+            for index, turn, result in ended:
+                if index not in going:
+                    continue
+                try:
+                    done.append((index, cursors[index].take(turn, result)))
+                except ModelError as error:
+                    cursors[index].failure = cursors[index].failure or error
+            _tell(observer, done)
     return [cursor.failure or cursor.transcript for cursor in cursors]
 
 
-def _step(cursors: Sequence[_Cursor], concurrency: int) -> list[tuple[int, Turn]]:
-    """The turns of one step, those of a reading together."""
-    going = [(index, cursor) for index, cursor in enumerate(cursors) if not (cursor.failure or cursor.state.finished)]
-    share = max(1, concurrency // max(1, len(going)))
-    return [(index, turn) for index, cursor in going for turn in islice(cursor.turns(), share)]
+class _Together:
+    """Turns of readings that an engine in process works on together, each with the trace of its call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._batch = (engine.batch() if isinstance(engine, Batching) else None) or _Lockstep(engine)
+        self._under_way: dict[Hashable, tuple[int, Turn, ExitStack, tracing.Told]] = {}
+        self._ids: dict[int, set[str]] = {}
+
+    def under_way(self, index: int) -> set[str]:
+        """The ids of the turns of a reading that are being worked on."""
+        return self._ids.setdefault(index, set())
+
+    def add(self, index: int, turn: Turn) -> None:
+        trace = ExitStack()
+        told = trace.enter_context(tracing.calls(self._engine, [(index, turn)]))
+        self._under_way[index, turn.id] = index, turn, trace, told
+        self.under_way(index).add(turn.id)
+        self._batch.add((index, turn.id), turn)
+
+    def step(self) -> list[tuple[int, Turn, Completion | Exception]]:
+        """The turns that have ended since, with the numbers of their readings; none if there are no others."""
+        ended = []
+        for key, result in self._batch.step():
+            index, turn, trace, told = self._under_way.pop(key)
+            with trace:
+                told([result])
+            self.under_way(index).remove(turn.id)
+            ended.append((index, turn, result))
+        return ended
+
+    def close(self) -> None:
+        """Ends the traces of turns that nobody waits for any more."""
+        for _, _, trace, _ in self._under_way.values():
+            trace.__exit__(*sys.exc_info())
+
+
+class _Lockstep:
+    """A batch for engines that have none of their own: all turns in one call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._turns: dict[Hashable, Turn] = {}
+
+    def add(self, key: Hashable, turn: Turn) -> None:
+        self._turns[key] = turn
+
+    def step(self) -> list[tuple[Hashable, Completion | Exception]]:
+        turns, self._turns = self._turns, {}
+        return list(zip(turns, self._engine.generate(list(turns.values())), strict=True)) if turns else []
 
 
 async def aread(

@@ -6,12 +6,15 @@ import asyncio
 import json
 
 import pytest
+from transformers import LlamaConfig
 
 import memagent as package
-from memagent.batch.lockstep import Lockstep
+from memagent.batch.shared import SharedEngine
 from memagent.core import Completion, Sampling, Turn
-from memagent.errors import ModelReplyError
+from memagent.errors import ContextTooLongError, ModelReplyError
+from memagent.models.local import LocalEngine
 from tests.batch.conftest import LINE, timeless
+from tests.models.tiny import SHAPE, make_tiny_causal
 
 
 class Batching:
@@ -43,7 +46,7 @@ def test_turns_of_readings_that_come_and_go_are_generated_together():
     inner = Batching()
 
     async def main():
-        engine = Lockstep(inner, 4)
+        engine = SharedEngine(inner, 4)
         return await asyncio.gather(
             *(reading(engine, name, turns) for name, turns in zip("abcd", (3, 5, 3, 5), strict=True))
         )
@@ -63,7 +66,7 @@ def test_readings_with_several_turns_at_once_wait_for_each_other_too():
                 await asyncio.sleep(0.005 if name == "a" else 0)  # one of them is late each time
 
     async def main():
-        engine = Lockstep(inner, 8)
+        engine = SharedEngine(inner, 8)
         await asyncio.gather(several(engine, "a"), several(engine, "b"))
 
     asyncio.run(main())
@@ -78,7 +81,7 @@ def test_a_call_has_no_more_turns_than_it_may_and_a_failure_is_of_its_reading():
             return await engine.agenerate(turn(user))
 
     async def main():
-        engine = Lockstep(inner, 2)
+        engine = SharedEngine(inner, 2)
         return await asyncio.gather(*(one(engine, user) for user in ("a", "bad", "c", "d", "e")), return_exceptions=True)
 
     made = asyncio.run(main())
@@ -93,10 +96,73 @@ def test_an_engine_that_breaks_ends_all_that_wait():
             raise RuntimeError("out of memory")
 
     async def main():
-        engine = Lockstep(Broken(), 2)
+        engine = SharedEngine(Broken(), 2)
         return await asyncio.gather(*(reading(engine, name, 1) for name in "ab"), return_exceptions=True)
 
     assert [str(one) for one in asyncio.run(main())] == ["out of memory"] * 2
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    folder = make_tiny_causal(tmp_path_factory.mktemp("model"), LlamaConfig(**SHAPE))
+    engine = LocalEngine(folder, dtype="float32")
+    yield engine
+    engine.close()
+
+
+def of_tokens(user, tokens):
+    return Turn(id="t", kind="update", user=user, max_tokens=tokens, sampling=Sampling(temperature=1.0, seed=1))
+
+
+def test_turns_join_those_that_are_under_way_where_the_model_allows_that(llama):
+    order = []
+
+    async def one(engine, name, turn, after=0.0):
+        await asyncio.sleep(after)
+        with engine.reading():
+            made = await engine.agenerate(turn)
+        order.append(name)
+        return made
+
+    turns = {"long": of_tokens("the house on the hill", 300), **{name: of_tokens(name, 3) for name in "abcd"}}
+
+    async def main():
+        engine = SharedEngine(llama, 8)
+        return await asyncio.gather(
+            *(one(engine, name, turn, after=0.02 * number) for number, (name, turn) in enumerate(turns.items())),
+            one(engine, "too long", of_tokens("word " * 600, 3)),
+            return_exceptions=True,
+        )
+
+    *made, error = asyncio.run(main())
+    assert order[-1] == "long"
+    assert [one.token_ids for one in made] == [one.token_ids for one in llama.generate(list(turns.values()))]
+    assert isinstance(error, ContextTooLongError)
+
+
+def test_a_model_that_breaks_ends_all_that_are_under_way_and_goes_on_with_the_next(llama, monkeypatch):
+    whole = llama.model
+
+    class BreaksOnce:
+        config, device, calls = whole.config, whole.device, 0
+
+        def __call__(self, **options):
+            self.calls += 1
+            if self.calls == 2:
+                raise RuntimeError("a device is gone")
+            return whole(**options)
+
+    monkeypatch.setattr(llama, "model", BreaksOnce())
+    turns = [of_tokens(name, 3) for name in "ab"]
+
+    async def main():
+        engine = SharedEngine(llama, 8)
+        broken = await asyncio.gather(*(engine.agenerate(turn) for turn in turns), return_exceptions=True)
+        return broken, await engine.agenerate(turns[0])
+
+    broken, made = asyncio.run(main())
+    assert [str(error) for error in broken] == ["a device is gone"] * 2
+    assert made.token_ids == llama.generate(turns[:1])[0].token_ids
 
 
 def test_the_embedded_model_answers_as_it_does_one_by_one(memagent, tmp_path):

@@ -58,7 +58,7 @@ def test_a_batch_gives_what_each_turn_gives_alone(engine):
 
 def test_small_batches_change_nothing(engine, monkeypatch):
     whole = [one.token_ids for one in engine.generate(TURNS)]
-    monkeypatch.setattr(engine, "_batch_tokens", 1)
+    monkeypatch.setattr(engine, "batch_tokens", 1)
     assert [one.token_ids for one in engine.generate(TURNS)] == whole
 
 
@@ -88,7 +88,7 @@ def test_a_batch_that_memory_does_not_hold_is_done_in_parts(engine, monkeypatch,
     expected = [result.text for result in engine.generate(turns)]
     cramped = Cramped(engine.model, rows)
     monkeypatch.setattr(engine, "model", cramped)
-    monkeypatch.setattr(engine, "_batch_tokens", engine._batch_tokens)
+    monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
     assert [result.text for result in engine.generate(turns)] == expected
     assert cramped.most <= rows
     assert "out of memory with 7 prompts at once: going on with 4" in caplog.text
@@ -99,7 +99,7 @@ def test_a_batch_that_memory_does_not_hold_is_done_in_parts(engine, monkeypatch,
 
 def test_a_batch_is_within_its_tokens_whatever_begins_alike(engine, monkeypatch):
     monkeypatch.setattr(engine, "_shares", True)
-    monkeypatch.setattr(engine, "_batch_tokens", 800)
+    monkeypatch.setattr(engine, "batch_tokens", 800)
     long, short = list(range(4, 94)), list(range(100, 148))
     prompts = [[*long, number] for number in range(6)] + [[*short, number] for number in range(8)]
     prompts.append([*short, *range(150, 198)])
@@ -112,7 +112,7 @@ def test_a_batch_is_within_its_tokens_whatever_begins_alike(engine, monkeypatch)
 
 def test_one_prompt_that_memory_does_not_hold_is_named(engine, monkeypatch):
     monkeypatch.setattr(engine, "model", Cramped(engine.model, 0))
-    monkeypatch.setattr(engine, "_batch_tokens", engine._batch_tokens)
+    monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
     with pytest.raises(
         ModelError, match=r"out of memory with one prompt of \d+ tokens and \d+ to generate: use smaller chunks"
     ):

@@ -345,7 +345,7 @@ def test_turns_with_and_without_drafts_keep_their_places(
     texts = ["a house", "the house on the hill is blue. " * 5, "Москва 東京 1234567", "x", "word " * 600]
     plain = engine.generate([turn(text) for text in texts])
     guesses = [plain[0].text, "", "something else", plain[3].text, "too long a prompt"]
-    monkeypatch.setattr(engine, "_batch_tokens", at_once)
+    monkeypatch.setattr(engine, "batch_tokens", at_once)
     drafted = engine.generate([turn(text, guess) for text, guess in zip(texts, guesses, strict=True)])
     assert [one.token_ids for one in drafted[:4]] == [one.token_ids for one in plain[:4]]
     assert isinstance(drafted[4], ContextTooLongError)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from memagent.batch.jobs import Job
-from memagent.batch.lockstep import Lockstep, under_way
 from memagent.batch.records import answered, failed
+from memagent.batch.shared import SharedEngine, under_way
 from memagent.documents import Document, from_text, load
 from memagent.driver import together
 from memagent.errors import ConfigError, DocumentError, JournalError, MemagentError, ModelError
@@ -34,7 +34,7 @@ class JobReader:
     def __init__(
         self, opened: OpenModel, settings: Sequence[Settings], journal: Journal, *, at_once: int, verified: bool
     ) -> None:
-        self._opened = replace(opened, engine=Lockstep(opened.engine, at_once)) if opened.engine.lockstep else opened
+        self._opened = replace(opened, engine=SharedEngine(opened.engine, at_once)) if opened.engine.lockstep else opened
         self._settings = settings
         self._journal = journal
         self._verified = verified

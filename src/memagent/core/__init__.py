@@ -7,12 +7,14 @@ from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
 from memagent.core.readers import READERS, make_reader, register
 from memagent.core.reading import Plan, Reader, State, advance, pending, plan_reading, split, start, turn
-from memagent.core.types import Completion, Engine, Ranker, Sampling, Span, Text, Tokenizer, Turn
+from memagent.core.types import Batch, Batching, Completion, Engine, Ranker, Sampling, Span, Text, Tokenizer, Turn
 
 __all__ = [
     "MIN_CHUNK_TOKENS",
     "READERS",
     "AnswerForm",
+    "Batch",
+    "Batching",
     "Budgets",
     "Chunk",
     "Chunks",

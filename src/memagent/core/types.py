@@ -7,7 +7,7 @@ text, half open: [start, end). Token counts are those of the tokenizer handed in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -158,15 +158,36 @@ class Ranker(Protocol):
         ...
 
 
+class Batch(Protocol):
+    """Turns that an engine works on together. More may be added while others are under way."""
+
+    def add(self, key: Hashable, turn: Turn) -> None:
+        """One more turn, under a name of the caller's."""
+        ...
+
+    def step(self) -> list[tuple[Hashable, Completion | Exception]]:
+        """Goes on until a turn ends, and returns those that have ended, each once; nothing if there is none."""
+        ...
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """An engine in process that may take turns while it works on others (continuous batching)."""
+
+    def batch(self) -> Batch | None:
+        """An empty batch; None if all turns of a call have to be there when it begins."""
+        ...
+
+
 @runtime_checkable
 class Engine(Protocol):
     """A way to reach a model. An engine is given turns and gives back completions; it knows nothing of readings.
 
     `identity` names model and weights, without secrets: a journal compares it on resume. `window` is the longest prompt +
     reply in tokens (None: unknown). `overhead` is the number of tokens the engine's chat form adds around a message.
-    `lockstep` says how turns are best run: True, many in one `generate` call (in process); False, each on its own with
-    `agenerate` (a server, which batches what it has in flight). `concurrency` is how many turns of one reading are worth
-    having under way at once.
+    `lockstep` says how turns are best run: True, many in one `generate` call or one `Batch` (in process); False, each on
+    its own with `agenerate` (a server, which batches what it has in flight). `concurrency` is how many turns of one reading
+    are worth having under way at once.
     """
 
     @property

@@ -26,6 +26,7 @@ try:
 
     from memagent.models.beginnings import grouped
     from memagent.models.chat import ChatFormat
+    from memagent.models.continuous import ContinuousBatch
     from memagent.models.kinds import takes_drafts, takes_gaps
     from memagent.models.lookup import Lookup
     from memagent.models.sampler import Row, sample
@@ -59,7 +60,7 @@ class LocalEngine:
     that (docs/decisions/0024). Raises ModelError if the folder is not a usable model.
     """
 
-    _speculate = _looks_up = False
+    _speculate = _looks_up = _continuous = False
     _family: Family | None = None
 
     def __init__(
@@ -83,6 +84,7 @@ class LocalEngine:
         self._family = family
         self._speculate = speculate and takes_drafts(model.config)
         self._looks_up = takes_gaps(model.config)
+        self._continuous = self._looks_up and not self._speculate
         lossy = family.digest if family and family.drafts and self._speculate else ""
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
 
@@ -124,45 +126,49 @@ class LocalEngine:
         self.concurrency = TURNS_AT_ONCE
         self.identity = f"{name}@{version}"
         self._shares = takes_gaps(model.config)
-        self._stop_ids = _stop_ids(self.model, self._hf_tokenizer)
-        self._pad_id = self._hf_tokenizer.pad_token_id or 0
-        self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
+        self.stop_ids = _stop_ids(self.model, self._hf_tokenizer)
+        self.pad_id = self._hf_tokenizer.pad_token_id or 0
+        self.batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
-        self._lock = Lock()
+        self.lock = Lock()
 
     def generate(self, turns: Sequence[Turn]) -> list[Completion | Exception]:
         """Generates for all turns, in batches of similar length within the token budget of a batch."""
-        results: list[Completion | Exception | None] = [None] * len(turns)
-        fitting: list[tuple[int, Row]] = []
         began = time.perf_counter()
-        for index, turn in enumerate(turns):
-            prompt = self._chat.encode(turn.messages)
-            if self.window is not None and len(prompt) + turn.max_tokens > self.window:
-                results[index] = ContextTooLongError(
-                    f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
-                )
-            else:
-                row = Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)
-                self._draft(turn, row)
-                fitting.append((index, row))
+        rows = [self.row(turn) for turn in turns]
         encoding = (time.perf_counter() - began) / max(1, len(turns))
-        for (index, _), completion in zip(fitting, self.complete([row for _, row in fitting], encoding), strict=True):
-            results[index] = completion
-        return [result for result in results if result is not None]
+        completions = iter(self.complete([row for row in rows if isinstance(row, Row)], encoding))
+        return [next(completions) if isinstance(row, Row) else row for row in rows]
+
+    def batch(self) -> ContinuousBatch | None:
+        """Turns that are generated together, and that others may join; None where the model does not take that, or whole
+        drafts are checked first, or log-probabilities are for training (`hosting`)."""
+        return ContinuousBatch(self) if self._continuous else None
+
+    def row(self, turn: Turn) -> Row | ContextTooLongError:
+        """A turn as token ids, with what may be guessed of its reply; or why it does not fit the window."""
+        prompt = self._chat.encode(turn.messages)
+        if self.window is not None and len(prompt) + turn.max_tokens > self.window:
+            return ContextTooLongError(
+                f"{len(prompt)} prompt tokens + {turn.max_tokens} to generate exceed the window of {self.window}"
+            )
+        row = Row(prompt=prompt, max_tokens=turn.max_tokens, sampling=turn.sampling)
+        self._draft(turn, row)
+        return row
 
     def complete(self, rows: Sequence[Row], encoding: float = 0.0) -> list[Completion]:
         """Generates for prompts of token ids. A completion's `seconds` are its share of the call, and `encoding`."""
-        with self._lock:
+        with self.lock:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
                 # A draft only saves time, unless it may change the reply: the rest is generated.
                 if lossy := [row for row in self._in_parts(check_drafts, batch) if row.accept]:
-                    raise _too_much(lossy[0])
+                    raise self.too_much(lossy[0])
             for batch in self._batches([row for row in rows if not row.done]):
                 if lost := self._in_parts(sample, batch):
-                    raise _too_much(lost[0])
+                    raise self.too_much(lost[0])
             seconds = encoding + (time.perf_counter() - began) / max(1, len(rows))
-        return [self._completion(row, seconds) for row in rows]
+        return [self.completion(row, seconds) for row in rows]
 
     def _in_parts(self, work: Callable[..., None], batch: list[Row]) -> list[Row]:
         """Does something with the rows of a batch, in halves, quarters and so on if memory runs out; the next batches are
@@ -175,19 +181,32 @@ class LocalEngine:
             if len(part) == 1:
                 lost += part
                 continue
-            half = (len(part) + 1) // 2
-            self._batch_tokens = min(self._batch_tokens, half * max(row.places for row in part))
-            log.warning("out of memory with %d prompts at once: going on with %d", len(part), half)
+            half = self.halve(part)
             # What was done before memory ran out stays: a row goes on from there.
             parts += [part[half:], part[:half]]
         return lost
+
+    def halve(self, rows: Sequence[Row]) -> int:
+        """Half of the rows, for which memory ran out: so many, and no more, will be generated at once from now on."""
+        half = (len(rows) + 1) // 2
+        self.batch_tokens = min(self.batch_tokens, half * max(row.places for row in rows))
+        log.warning("out of memory with %d prompts at once: going on with %d", len(rows), half)
+        return half
+
+    @staticmethod
+    def too_much(row: Row) -> ModelError:
+        """There is no memory for a row, alone."""
+        return ModelError(
+            f"out of memory with one prompt of {len(row.prompt)} tokens and {row.max_tokens} to generate: use smaller"
+            " chunks or a smaller memory"
+        )
 
     def _done(self, work: Callable[..., None], part: Sequence[Row]) -> bool:
         """Whether there was memory for it."""
         left = [row for row in part if not (row.ids if work is check_drafts else row.done)]
         try:
             if left:
-                work(self.model, left, stop_ids=self._stop_ids, pad_id=self._pad_id)
+                work(self.model, left, stop_ids=self.stop_ids, pad_id=self.pad_id)
         except torch.OutOfMemoryError:
             return False
         return True
@@ -199,7 +218,7 @@ class LocalEngine:
         draft = drafts.reply(turn.draft) if drafts else turn.draft
         ids, spans = self._chat.encode_reply(draft)
         end = self._hf_tokenizer.eos_token_id
-        if stops := end in self._stop_ids:
+        if stops := end in self.stop_ids:
             ids = [*ids, end]
         if self._looks_up:
             row.lookup = Lookup(ids)
@@ -224,7 +243,7 @@ class LocalEngine:
         widest = 0
         for row in self._in_order(rows):
             widest = max(widest, row.places)
-            if batch and (len(batch) + 1) * widest > self._batch_tokens:
+            if batch and (len(batch) + 1) * widest > self.batch_tokens:
                 yield batch
                 batch, widest = [], row.places
             batch.append(row)
@@ -241,7 +260,8 @@ class LocalEngine:
         place = {prompts[index]: number for number, group in enumerate(groups) for index in group.members}
         return sorted(ordered, key=lambda row: place[tuple(row.prompt)])
 
-    def _completion(self, row: Row, seconds: float) -> Completion:
+    def completion(self, row: Row, seconds: float) -> Completion:
+        """What a turn is given for a row that is done."""
         return Completion(
             text=self._hf_tokenizer.decode(row.ids, skip_special_tokens=True),
             finish=row.finish,
@@ -298,13 +318,6 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     configured = model.generation_config.eos_token_id
     ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
     return frozenset(token for token in ids if token is not None)
-
-
-def _too_much(row: Row) -> ModelError:
-    return ModelError(
-        f"out of memory with one prompt of {len(row.prompt)} tokens and {row.max_tokens} to generate: use smaller chunks or"
-        " a smaller memory"
-    )
 
 
 def _fingerprint(folder: Path, rules: str) -> str:

@@ -16,6 +16,7 @@ import torch
 
 from memagent.core.types import Finish, Sampling
 from memagent.models.beginnings import Group, grouped
+from memagent.models.cache import RoomyCache
 from memagent.models.draw import draw, nucleus
 from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
@@ -63,13 +64,18 @@ class Row:
         return len(self.prompt) + (1 if self.lookup is None else _GROWTH) * self.max_tokens
 
     @property
+    def left(self) -> int:
+        """Tokens that it may still get."""
+        return self.max_tokens - len(self.ids)
+
+    @property
     def begun(self) -> tuple[int, ...]:
         """The prompt and the reply so far."""
         return (*self.prompt, *self.ids)
 
     @property
     def done(self) -> bool:
-        return self.finish == "stop" or len(self.ids) >= self.max_tokens
+        return self.finish == "stop" or self.left <= 0
 
     def take(self, token: int, logprob: float, stop_ids: frozenset[int]) -> None:
         """Appends a token, unless the row is done. `ids` includes the stop token, which was generated."""
@@ -82,64 +88,149 @@ class Row:
 
     def guess(self, most: int) -> Sequence[int]:
         """The next tokens, after the last that was taken, as far as there is a guess and room in the budget."""
-        room = min(most, self.max_tokens - len(self.ids) - 1)
+        room = min(most, self.left - 1)
         return self.lookup.guess(self.ids, room) if self.lookup is not None and room > 0 else ()
 
 
-@torch.inference_mode()
 def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
-    """Generates for every row until a stop token or its budget, in place: one prefill, then one step per token. It goes on
-    from what a row has of its reply already.
+    """Generates for every row until a stop token or its budget, in place. It goes on from what a row has of its reply."""
+    running = Running(model, stop_ids=stop_ids, pad_id=pad_id)
+    running.join(rows)
+    while running.rows:
+        running.step()
+
+
+class Running:
+    """Rows that are generated together: a prefill for those that join, then a step per token. They leave as they are done.
 
     Rows with the same prompt share its prefill: the readings of a group do as long as they wrote the same memory. Where the
-    model takes gaps, rows share the prefill of what their prompts begin with: a chunk that is shown before the question.
-    Rows that are done leave the batch as soon as they are a quarter of it.
+    model takes gaps, rows share the prefill of what their prompts begin with: a chunk that is shown before the question;
+    and rows may join others that are under way (continuous batching), all of which then end in the last column.
     """
-    active = list(rows)
-    places: dict[tuple[int, ...], int] = {}
-    shared = [places.setdefault(row.begun, len(places)) for row in active]
-    logits_BV, cache, mask_BT, position_BT = _prefilled(model, list(places), pad_id)
-    if len(places) < len(active):
-        each = torch.tensor(shared, device=model.device)
-        cache.reorder_cache(each)
-        logits_BV, mask_BT, position_BT = logits_BV[each], mask_BT[each], position_BT[each]
-    padded = bool((mask_BT == 0).any())
-    guesses: list[Sequence[int]] = [()] * len(active)
-    most_places = mask_BT.shape[1] + _GROWTH * max(row.max_tokens for row in rows)
-    logits_BWV = logits_BV[:, None]
-    while True:
-        stand = _taken(logits_BWV, active, guesses, stop_ids)
-        width = logits_BWV.shape[1]
-        if width > 1:  # what was guessed wrong stays in the cache, and is masked from now on
-            right_B1 = torch.tensor(stand, device=mask_BT.device)[:, None]
-            mask_BT[:, -width:] = (torch.arange(width, device=mask_BT.device) <= right_B1).to(mask_BT.dtype)
-        going = [index for index, row in enumerate(active) if not row.done]
+
+    def __init__(self, model: Any, *, stop_ids: frozenset[int], pad_id: int) -> None:
+        self._model, self._stop_ids, self._pad_id = model, stop_ids, pad_id
+        self._roomy = takes_gaps(model.config)
+        self._places: list[Row] = []  # of the batch: rows that are done stay until others come, or until they are a quarter
+        self._starts: list[int] = []  # the column in which each begins
+        self._cache: Any = None
+        # The columns that each sees, and the position of its next token.
+        self._mask_BT = self._next_B1 = torch.empty(0)
+        self._padded = False
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those that are not done."""
+        return [row for row in self._places if not row.done]
+
+    @torch.inference_mode()
+    def join(self, rows: Sequence[Row]) -> None:
+        """Computes the prompts of rows, and what they have of their replies, and takes the next token of each.
+
+        Raises ValueError if others are under way and the model does not take gaps.
+        """
+        others = bool(self.rows)
+        if others and not self._roomy:
+            raise ValueError(f"a model of the kind {self._model.config.model_type!r} takes no rows on the way")
+        distinct: dict[tuple[int, ...], int] = {}
+        shared = [distinct.setdefault(row.begun, len(distinct)) for row in rows]
+        logits_BV, cache, mask_BT, position_BT = _prefilled(self._model, list(distinct), self._pad_id)
+        logits_BV = logits_BV if len(distinct) == len(rows) else logits_BV[shared]
+        _taken(logits_BV[:, None], rows, [()] * len(rows), self._stop_ids)
+        going = [index for index, row in enumerate(rows) if not row.done]
         if not going:
             return
-        on = [0 if row.done else 1 + right for row, right in zip(active, stand, strict=True)]
-        position_BT = position_BT[:, -1:] + torch.tensor(on, device=position_BT.device)[:, None]
-        if len(going) * 4 <= len(active) * 3:
-            keep = torch.tensor(going, device=model.device)
-            cache.reorder_cache(keep)  # selects rows, in every kind of layer
-            active = [active[index] for index in going]
-            mask_BT, position_BT = mask_BT[keep], position_BT[keep]
-        spare = most_places - mask_BT.shape[1] - max(row.max_tokens - len(row.ids) for row in active)
-        most = max(0, min(spare, guessed_at_once(len(active), model.device.type)))
-        guesses = [() if row.done else row.guess(most) for row in active]
+        which = [shared[index] for index in going]
+        if which != list(range(len(distinct))):
+            cache.reorder_cache(torch.tensor(which, device=mask_BT.device))
+        mask_BT, next_B1 = mask_BT[which], position_BT[which][:, -1:] + 1
+        came, starts = [rows[index] for index in going], mask_BT.argmax(1).tolist()
+        if others:
+            self._merge(came, starts, cache, mask_BT, next_B1)
+            return
+        self._places, self._starts, self._cache = came, starts, cache
+        self._mask_BT, self._next_B1 = mask_BT, next_B1
+        self._padded = bool((mask_BT == 0).any())
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Gives each row its next token, or several where it has guessed them."""
+        self._make_room()
+        rows = self._places
+        guesses = self._guesses()
         width = 1 + max(map(len, guesses))
-        padded |= width > 1
-        step = [[row.ids[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
-        ids_BW, mask_BW = right_pad(step, width, pad_id, model.device)
-        mask_BT = torch.cat([mask_BT, mask_BW], dim=1)
-        output = model(
+        self._padded |= width > 1
+        shown = [[row.ids[-1], *guess] for row, guess in zip(rows, guesses, strict=True)]
+        ids_BW, mask_BW = right_pad(shown, width, self._pad_id, self._mask_BT.device)
+        mask_BT = torch.cat([self._mask_BT, mask_BW], dim=1)
+        output = self._model(
             input_ids=ids_BW,
-            attention_mask=mask_BT if padded else None,
-            position_ids=position_BT + mask_BW.cumsum(1) - 1,  # padding has the last place: there may be none after it
-            past_key_values=cache,
+            attention_mask=mask_BT if self._padded else None,
+            position_ids=self._next_B1 + mask_BW.cumsum(1) - 1,  # padding has the last place: there may be none after it
+            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=width,
         )
-        logits_BWV, cache = output.logits[:, -width:], output.past_key_values
+        self._cache, self._mask_BT = output.past_key_values, mask_BT
+        right = _taken(output.logits[:, -width:], rows, guesses, self._stop_ids)
+        if width > 1:  # what was guessed wrong stays in the cache, and is masked from now on
+            right_B1 = torch.tensor(right, device=mask_BT.device)[:, None]
+            mask_BT[:, -width:] = (torch.arange(width, device=mask_BT.device) <= right_B1).to(mask_BT.dtype)
+        on = [0 if row.done else 1 + more for row, more in zip(rows, right, strict=True)]
+        self._next_B1 = self._next_B1 + torch.tensor(on, device=mask_BT.device)[:, None]
+
+    def _guesses(self) -> list[Sequence[int]]:
+        """What each row guesses, as far as no row takes more places for it than the one that may take the most."""
+        width, most = self._mask_BT.shape[1], max(row.places for row in self.rows)
+        used = [width - start for start in self._starts]
+        left = (most - taken - row.left for row, taken in zip(self._places, used, strict=True) if not row.done)
+        count = max(0, min(*left, guessed_at_once(len(self._places), self._mask_BT.device.type)))
+        return [() if row.done else row.guess(count) for row in self._places]
+
+    def _make_room(self) -> None:
+        """Lets rows leave that are done, and columns that no row sees, if they are a quarter."""
+        going = [index for index, row in enumerate(self._places) if not row.done]
+        if len(going) * 4 <= len(self._places) * 3:
+            self._cache.reorder_cache(torch.tensor(going, device=self._mask_BT.device))  # in every kind of layer
+            self._places, self._starts = [self._places[index] for index in going], [self._starts[index] for index in going]
+            self._mask_BT, self._next_B1 = self._mask_BT[going], self._next_B1[going]
+        first = min(start for row, start in zip(self._places, self._starts, strict=True) if not row.done)
+        if self._roomy and first * 4 >= self._mask_BT.shape[1]:
+            self._lay_out(len(self._places), first)
+
+    def _lay_out(self, places: int, cut: int) -> None:
+        """Makes the batch so many places, of which new ones are the last, and takes away its first columns; adds columns if
+        `cut` is negative."""
+        self._cache.lay_out(places, cut)
+        rows, width = self._mask_BT.shape
+        mask_BT = self._mask_BT.new_zeros(places, width - cut)
+        mask_BT[:rows, max(0, -cut) :] = self._mask_BT[:, max(0, cut) :]
+        next_B1 = self._next_B1.new_zeros(places, 1)
+        next_B1[:rows] = self._next_B1
+        self._mask_BT, self._next_B1 = mask_BT, next_B1
+        self._starts = [start - cut for start in self._starts]
+
+    def _merge(
+        self, rows: Sequence[Row], starts: Sequence[int], cache: Any, mask_NT: torch.Tensor, next_N1: torch.Tensor
+    ) -> None:
+        """Puts rows into the places of those that are done, and into new ones."""
+        free = [index for index, row in enumerate(self._places) if row.done]
+        count = len(self._places) + max(0, len(rows) - len(free))
+        places = [*free, *range(len(self._places), count)][: len(rows)]
+        more = mask_NT.shape[1] - min(starts) - self._mask_BT.shape[1]  # columns that the longest of them lacks
+        if more > 0 or count > len(self._places):
+            self._lay_out(count, -max(0, more))
+        self._cache.put(places, cache)
+        width = self._mask_BT.shape[1]
+        shown = min(width, mask_NT.shape[1])
+        self._mask_BT[places] = 0
+        self._mask_BT[places, width - shown :] = mask_NT[:, -shown:]
+        self._next_B1[places] = next_N1
+        self._padded = True
+        self._places += rows[len(free) :]
+        self._starts += [0] * (count - len(self._starts))
+        for place, row, start in zip(places, rows, starts, strict=True):
+            self._places[place], self._starts[place] = row, start + width - mask_NT.shape[1]
 
 
 def _taken(
@@ -170,21 +261,38 @@ def _prefilled(
     model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int
 ) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:
     """Logits [B, V] after different prompts, their cache, its mask [B, T] and the positions [B, T]."""
-    groups = grouped(prompts) if len(prompts) > 1 and takes_gaps(model.config) else []
-    if groups:
-        first = max(group.common for group in groups)
-        rest = max(len(prompts[index]) - group.common for group in groups for index in group.members)
-        saved = 1 - (len(groups) * first + len(prompts) * rest) / (len(prompts) * max(map(len, prompts)))
-        if saved >= _SAVED:
-            return _prefilled_by_groups(model, prompts, groups, pad_id)
+    if takes_gaps(model.config) and (groups := _groups(prompts)):
+        return _prefilled_by_groups(model, prompts, groups, pad_id)
     ids_BT, mask_BT = left_pad(prompts, pad_id, model.device)
     position_BT = _positions(mask_BT)
     mask = mask_BT if bool((mask_BT == 0).any()) else None
     tail = reach(model)
     if tail is not None and mask_BT.shape[1] > tail and bool(mask_BT[:, -1 - tail].all()):
         return *prefill(model, ids_BT, mask, position_BT), mask_BT, position_BT
-    output = model(input_ids=ids_BT, attention_mask=mask, position_ids=position_BT, use_cache=True, logits_to_keep=1)
+    output = model(
+        input_ids=ids_BT,
+        attention_mask=mask,
+        position_ids=position_BT,
+        past_key_values=RoomyCache() if takes_gaps(model.config) else None,
+        use_cache=True,
+        logits_to_keep=1,
+    )
     return output.logits[:, -1], output.past_key_values, mask_BT, position_BT
+
+
+def begin_alike(rows: Sequence[Row]) -> bool:
+    """Whether their prefill costs a quarter less if they are computed together, by a model that takes gaps."""
+    distinct = list({row.begun: None for row in rows})
+    return len(distinct) <= (1 - _SAVED) * len(rows) or bool(_groups(distinct))
+
+
+def _groups(prompts: Sequence[tuple[int, ...]]) -> list[Group]:
+    """Different prompts in groups that begin alike; none if that is not worth it."""
+    groups = grouped(prompts)
+    first = max(group.common for group in groups)
+    rest = max(len(prompts[index]) - group.common for group in groups for index in group.members)
+    saved = 1 - (len(groups) * first + len(prompts) * rest) / (len(prompts) * max(map(len, prompts)))
+    return groups if saved >= _SAVED else []
 
 
 def _prefilled_by_groups(
@@ -193,7 +301,7 @@ def _prefilled_by_groups(
     """The same: what the prompts of a group have in common once, then what each has after it."""
     ids_GT, mask_GT = left_pad([prompts[group.members[0]][: group.common] for group in groups], pad_id, model.device)
     common = {"input_ids": ids_GT, "attention_mask": mask_GT, "position_ids": _positions(mask_GT)}
-    cache = model(**common, use_cache=True, logits_to_keep=1).past_key_values
+    cache = model(**common, past_key_values=RoomyCache(), use_cache=True, logits_to_keep=1).past_key_values
     of = {index: number for number, group in enumerate(groups) for index in group.members}
     group_B = torch.tensor([of[index] for index in range(len(prompts))], device=model.device)
     cache.reorder_cache(group_B)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from memagent.batch.lockstep import under_way
+from memagent.batch.shared import under_way
 from memagent.core.readers.kept import KeptReader
 from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal

@@ -11,7 +11,7 @@ from types import FrameType
 
 import uvicorn
 
-from memagent.batch.lockstep import Lockstep
+from memagent.batch.shared import SharedEngine
 from memagent.core import READERS
 from memagent.errors import ConfigError, MemagentError
 from memagent.journal import Journal
@@ -112,7 +112,7 @@ def built(
     stack.callback(store.close)
     shelf, metrics = Shelf(store, place.root), Metrics()
     if opened.engine.lockstep:
-        opened = replace(opened, engine=Lockstep(opened.engine, opened.engine.concurrency))
+        opened = replace(opened, engine=SharedEngine(opened.engine, opened.engine.concurrency))
     desk = Desk(
         store=store, journal=journal, shelf=shelf, opened=opened, model=model, base_url=base_url, options=options
     )  # fmt: skip

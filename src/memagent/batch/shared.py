@@ -1,29 +1,30 @@
 """Readings that come and go, each on its own, over an engine in process that is fast only with many turns at once.
 
-Turns that wait at the same time are generated in one call, whatever document they belong to. A reading that ends makes room
-for the next at once; no reading waits for the longest of its batch.
+Turns that are there at the same time are generated together, whatever document they belong to. A reading that ends makes
+room for the next at once; no reading waits for the longest of its batch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 
-from memagent.core import Completion, Engine, Turn
+from memagent.core import Batching, Completion, Engine, Turn
 from memagent.core.types import Tokenizer
 
 # Seconds to wait for the turns of the other readings, whose last ones are being written to the journal.
 _PATIENCE = 0.05
 # Whose turns are asked for in this context.
-_READING: ContextVar[object] = ContextVar("memagent_lockstep_reading", default=None)
+_READING: ContextVar[object] = ContextVar("memagent_shared_reading", default=None)
 
 
-class Lockstep:
-    """An engine whose `agenerate` generates up to `most` turns together. For one event loop.
+class SharedEngine:
+    """An engine whose `agenerate` generates turns together, of at most `most` at a time. For one event loop.
 
-    A reading has its share of them under way: one, if others fill the batch.
+    A turn joins those that are under way where the engine takes that; else it waits until they have ended. A reading has
+    its share of them: one, if others fill the batch.
     """
 
     lockstep = False
@@ -32,7 +33,10 @@ class Lockstep:
         self._engine = engine
         self._most = most
         self._readings = 0
+        self._begin = engine.batch if isinstance(engine, Batching) else lambda: None
+        self._batch = self._begin()
         self._waiting: list[tuple[Turn, asyncio.Future[Completion], object]] = []
+        self._joined: dict[Hashable, asyncio.Future[Completion]] = {}
         self._arrived = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
@@ -77,28 +81,42 @@ class Lockstep:
     async def agenerate(self, turn: Turn) -> Completion:
         """Answers one turn, together with others. Raises its ModelError."""
         result: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, result, _READING.get()))
-        self._arrived.set()
+        if self._batch is not None:
+            self._joined[result] = result
+            self._batch.add(result, turn)
+        else:
+            self._waiting.append((turn, result, _READING.get()))
+            self._arrived.set()
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._generate_all())
         return await result
 
     async def _generate_all(self) -> None:
+        while self._joined:
+            await self._go_on()
         while self._waiting:
             await self._fill()
             batch = [(turn, result) for turn, result, _ in self._waiting[: self._most] if not result.done()]
             self._waiting = self._waiting[self._most :]
+            made: list[Completion | Exception]
             try:
                 made = await asyncio.to_thread(self._engine.generate, [turn for turn, _ in batch])
             except Exception as error:
                 made = [error] * len(batch)
             for (_, result), one in zip(batch, made, strict=True):
-                if result.done():  # its reading was given up
-                    continue
-                if isinstance(one, Exception):
-                    result.set_exception(one)
-                else:
-                    result.set_result(one)
+                _settle(result, one)
+
+    async def _go_on(self) -> None:
+        """Generates those that have joined until one of them has ended."""
+        assert self._batch is not None
+        ended: list[tuple[Hashable, Completion | Exception]]
+        try:
+            ended = await asyncio.to_thread(self._batch.step)
+        except Exception as error:
+            ended = [(key, error) for key in self._joined]
+            self._batch = self._begin()
+        for key, one in ended:
+            _settle(self._joined.pop(key), one)
 
     async def _fill(self) -> None:
         """Waits until every reading has a turn here, or for a moment."""
@@ -109,6 +127,15 @@ class Lockstep:
                     await self._arrived.wait()
 
 
+def _settle(result: asyncio.Future[Completion], one: Completion | Exception) -> None:
+    if result.done():  # its reading was given up
+        return
+    if isinstance(one, Exception):
+        result.set_exception(one)
+    else:
+        result.set_result(one)
+
+
 def under_way(engine: Engine) -> AbstractContextManager[None]:
-    """A reading with this engine is under way, for engines that readings share in lockstep."""
-    return engine.reading() if isinstance(engine, Lockstep) else nullcontext()
+    """A reading with this engine is under way, for engines that readings share."""
+    return engine.reading() if isinstance(engine, SharedEngine) else nullcontext()

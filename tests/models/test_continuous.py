@@ -1,0 +1,247 @@
+"""Continuous batching: whenever a turn joins others, its reply is what it is alone; no turn waits for a longer one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memagent.core import Completion, Sampling, Turn
+from memagent.driver import Transcript, TurnRecord, read, read_batch
+from memagent.errors import ContextTooLongError, ModelError
+from memagent.models.continuous import ContinuousBatch
+from memagent.models.local import LocalEngine
+from memagent.models.lookup import Lookup
+from memagent.models.open import open_model
+from memagent.models.sampler import Row, Running, sample
+from memagent.settings import make_plan, make_settings
+from tests.helpers import StringText
+from tests.models.test_local import Cramped, turn
+from tests.models.test_lookup import CONFIGS, SAMPLINGS
+from tests.models.tiny import SHAPE, Counted, make_tiny_causal, make_tiny_model, open_tiny_model
+
+STOP = frozenset({7})
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    torch.set_num_threads(1)
+    return open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS[request.param])
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
+    torch.set_num_threads(1)
+    folder = make_tiny_causal(tmp_path_factory.mktemp("model"), transformers.LlamaConfig(**SHAPE))
+    engine = LocalEngine(folder, dtype="float32")
+    yield engine
+    engine.close()
+
+
+@st.composite
+def joining(draw: st.DrawFn) -> list[tuple[int, Row]]:
+    """Rows, each with the step at which it joins. Some begin alike, some are equal, some have a text to look up."""
+    prompts = random.Random(draw(st.integers(0, 99)))
+    begun = [prompts.randrange(4, 300) for _ in range(40)]
+    made = []
+    for _ in range(draw(st.integers(1, 7))):
+        own = [prompts.randrange(4, 300) for _ in range(draw(st.integers(1, 90)))]
+        prompt = draw(st.sampled_from([own, [*begun, *own[:5]], begun]))
+        row = Row(prompt=prompt, max_tokens=draw(st.integers(1, 24)), sampling=draw(st.sampled_from(SAMPLINGS)))
+        if draw(st.booleans()):
+            row.lookup = Lookup([prompts.randrange(4, 300) for _ in range(30)] * 2)
+        made.append((draw(st.integers(0, 30)), row))
+    return made
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=joining())
+def test_a_row_is_what_it_is_alone_whenever_it_joins(model: Any, rows: list[tuple[int, Row]]) -> None:
+    alone = [replace(row, ids=[], logprobs=[], lookup=None) for _, row in rows]
+    for row in alone:
+        sample(model, [row], stop_ids=STOP, pad_id=0)
+    running = Running(model, stop_ids=STOP, pad_id=0)
+    for step in range(31):
+        if come := [row for when, row in rows if when == step]:
+            running.join(come)
+        elif running.rows:
+            running.step()
+    while running.rows:
+        running.step()
+    for (_, row), expected in zip(rows, alone, strict=True):
+        assert (row.ids, row.finish) == (expected.ids, expected.finish)
+        assert row.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+def test_the_cache_is_no_wider_than_the_rows_under_way(model: Any) -> None:
+    draw = random.Random(0)
+    running = Running(model, stop_ids=frozenset(), pad_id=0)
+    for _ in range(40):  # one after the other, each for a few tokens, with always another under way
+        prompt = [draw.randrange(4, 300) for _ in range(30)]
+        running.join([Row(prompt=prompt, max_tokens=12, sampling=Sampling())])
+        for _ in range(6):
+            running.step()
+    assert running._mask_BT.shape[1] <= (30 + 12) * 4 // 3 + 1
+    assert len(running._places) <= 4
+
+
+def test_rows_join_no_others_where_a_model_would_see_what_is_masked(tmp_path: Any) -> None:
+    running = Running(open_tiny_model(tmp_path), stop_ids=frozenset(), pad_id=0)
+    rows = [Row(prompt=[5, 6, number], max_tokens=4, sampling=Sampling()) for number in (7, 8)]
+    running.join(rows[:1])
+    with pytest.raises(ValueError, match="'lfm2' takes no rows on the way"):
+        running.join(rows[1:])
+    while running.rows:
+        running.step()
+    running.join(rows[1:])  # when the others are done
+
+
+TURNS = {
+    "long": turn("the house on the hill is blue. " * 5, max_tokens=60),
+    "short": turn("a house", max_tokens=2),
+    "drawn": turn("Москва 東京 1234567", temperature=1.2, seed=3, max_tokens=30),
+    "shorter": turn("x", max_tokens=1),
+}
+
+
+def batch_of(engine: LocalEngine, turns: dict[str, Turn]) -> ContinuousBatch:
+    batch = engine.batch()
+    assert batch is not None
+    for name, one in turns.items():
+        batch.add(name, one)
+    return batch
+
+
+def ended(batch: ContinuousBatch) -> list[tuple[Any, Completion | Exception]]:
+    found = []
+    while step := batch.step():
+        found += step
+    return found
+
+
+def test_turns_end_as_their_replies_do_and_say_what_they_say_alone(engine: LocalEngine) -> None:
+    found = ended(batch_of(engine, TURNS))
+    assert [name for name, _ in found] == ["shorter", "short", "drawn", "long"]
+    for name, made in found:
+        [alone] = engine.generate([TURNS[name]])
+        assert isinstance(made, Completion)
+        assert isinstance(alone, Completion)
+        assert (made.token_ids, made.text, made.finish) == (alone.token_ids, alone.text, alone.finish)
+        assert made.seconds > 0
+    assert batch_of(engine, {}).step() == []
+
+
+def test_a_turn_that_is_added_later_does_not_wait(engine: LocalEngine) -> None:
+    batch = batch_of(engine, {"long": TURNS["long"], "short": TURNS["short"]})
+    [(first, _)] = batch.step()
+    names = [first]
+    for number in range(5):
+        batch.add(number, turn(f"house {number}", max_tokens=3))
+        names += [name for name, _ in batch.step()]
+    assert names == ["short", 0, 1, 2, 3, 4]
+    assert [name for name, _ in ended(batch)] == ["long"]
+
+
+def test_as_many_are_under_way_as_the_tokens_of_a_batch_allow(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(engine.model)
+    monkeypatch.setattr(engine, "model", counted)
+    monkeypatch.setattr(engine, "batch_tokens", 3 * 21)
+    turns = {str(number): turn(f"what is the colour of house {number}?", max_tokens=10) for number in range(9)}
+    assert {row.places for row in map(engine.row, turns.values()) if isinstance(row, Row)} == {21}
+    found = ended(batch_of(engine, turns))
+    assert sorted(name for name, _ in found) == sorted(turns)
+    assert max(rows for rows, _ in counted.calls) == 3
+
+
+def test_questions_on_one_chunk_are_kept_together(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the prefill of the chunk only if they are let in at the same time."""
+    counted = Counted(engine.model)
+    monkeypatch.setattr(engine, "model", counted)
+    chunk = "the house on the hill is blue. " * 9
+    first = [turn(f"{chunk} question {number}", max_tokens=1 + number) for number in range(4)]
+    batch = batch_of(engine, {str(number): one for number, one in enumerate(first)})
+    found = batch.step()
+    batch.add("next", turn("another chunk", max_tokens=1))
+    assert [name for name, _ in found + ended(batch)] == ["0", "1", "2", "3", "next"]
+    assert next(rows for rows, tokens in counted.calls if tokens > 1) == 1, "the chunk once"
+
+
+def test_what_does_not_fit_the_window_says_so(engine: LocalEngine) -> None:
+    [(name, error), *others] = ended(batch_of(engine, {"too long": turn("word " * 600), **TURNS}))
+    assert name == "too long"
+    assert isinstance(error, ContextTooLongError)
+    assert len(others) == len(TURNS)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_memory_that_runs_out_on_the_way_halves_the_batch_and_loses_nothing(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    turns = {str(seed): turn(f"house {seed}", seed=seed, temperature=seed % 2, max_tokens=5 + seed) for seed in range(7)}
+    expected = {name: engine.generate([one])[0].text for name, one in turns.items()}  # type: ignore[union-attr]
+    cramped = Cramped(engine.model, rows)
+    monkeypatch.setattr(engine, "model", cramped)
+    monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
+    found = dict(ended(batch_of(engine, turns)))
+    assert {name: made.text for name, made in found.items() if isinstance(made, Completion)} == expected
+    assert cramped.refused
+    refused = cramped.refused
+    ended(batch_of(engine, turns))
+    assert cramped.refused == refused, "the next batches are smaller from the start"
+
+
+def test_one_turn_that_memory_does_not_hold_fails_and_the_others_go_on(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Short(Cramped):
+        def __call__(self, **options: Any) -> Any:
+            if options["input_ids"].shape[1] > 30:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return self.model(**options)
+
+    monkeypatch.setattr(engine, "model", Short(engine.model, 0))
+    monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
+    found = dict(ended(batch_of(engine, TURNS)))
+    assert isinstance(found["long"], ModelError)
+    assert "out of memory with one prompt" in str(found["long"])
+    assert all(isinstance(found[name], Completion) for name in TURNS if name != "long")
+
+
+def test_engines_whose_model_sees_what_is_masked_or_that_check_whole_drafts_have_no_batch(tmp_path: Any) -> None:
+    assert LocalEngine(make_tiny_model(tmp_path / "lfm2"), dtype="float32").batch() is None
+    folder = make_tiny_causal(tmp_path / "llama", transformers.LlamaConfig(**SHAPE))
+    engine = LocalEngine(folder, dtype="float32")
+    assert engine.batch() is not None
+    assert LocalEngine(folder, dtype="float32", speculate=True).batch() is None
+    training = LocalEngine.hosting(engine.model, engine._hf_tokenizer, name="policy", version="0")
+    assert training.batch() is None
+
+
+@pytest.mark.parametrize("reader", ["memory", "gated", "parallel"])
+def test_readings_end_as_they_do_alone_and_none_waits_for_the_longest(tmp_path: Any, reader: str) -> None:
+    make_tiny_causal(tmp_path, transformers.LlamaConfig(**SHAPE))
+    opened = replace(open_model(str(tmp_path)), engine=LocalEngine(tmp_path, dtype="float32"))
+    budgets = {"question_tokens": 20, "chunk_tokens": 60, "memory_tokens": 24, "answer_tokens": 12}
+    chosen = make_settings(opened, model=str(tmp_path), reader=reader, profile="compact", **budgets)
+    texts = ["the house on the hill is blue. " * length for length in (4, 30, 12)]
+    plans = [make_plan(StringText(text), "Which house is blue?", chosen, opened) for text in texts]
+    order: list[int] = []
+
+    def observe(step: Sequence[tuple[int, TurnRecord]]) -> None:
+        order.extend(index for index, record in step if record.state.finished)
+
+    together = read_batch(plans, opened.engine, observer=observe)
+    for plan, transcript in zip(plans, together, strict=True):
+        alone = read(plan, opened.engine)
+        assert isinstance(transcript, Transcript)
+        assert (transcript.answer, transcript.memory) == (alone.answer, alone.memory)
+    assert order == [0, 2, 1]
+    again = read_batch(plans, opened.engine)
+    assert [one.state for one in again] == [one.state for one in together]  # type: ignore[union-attr]
