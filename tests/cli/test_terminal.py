@@ -84,3 +84,21 @@ def test_ctrl_c_leaves_a_clean_terminal_and_says_how_to_resume(book):
     assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")  # the cursor is back
     assert re.search(r"resume with: memagent resume r-\w{12}\r?\n", terminal.shown)
     assert "Traceback" not in terminal.shown
+
+
+@pytest.mark.parametrize("reader", ["memory", "auto"])
+def test_a_long_document_shows_how_much_of_it_is_cut_before_the_first_turn(tmp_path, reader):
+    path = tmp_path / "long.txt"
+    path.write_text("All the ships of the fleet came home before the winter.\n" * 40_000)
+    with (
+        FaultServer(lambda _: "nothing yet", delay=30) as server,
+        Terminal("ask", path, "-q", QUESTION, *options(server), "--reader", reader) as terminal,
+    ):
+        wait_for(lambda: "turn 0 of" in terminal.shown)
+        terminal.signal(signal.SIGINT)
+        assert terminal.finish() == 130
+    shown = "\n".join(lines(terminal.shown))
+    found = [int(share) for share in re.findall(r"cutting into chunks\D*(\d+)%", shown)]
+    assert found == sorted(found), "once, and not once for each reader that could be chosen"
+    assert any(0 < share < 100 for share in found)
+    assert shown.index("cutting into chunks") < shown.index("turn 0 of")

@@ -28,6 +28,7 @@ from memagent.cli.options import (
     server_again,
     sharing,
 )
+from memagent.cli.progress import cutting
 from memagent.cli.running import load_document, report, run, start
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.concurrency import AtOnce
@@ -132,7 +133,9 @@ def resume(
         hint = again.hint(paths or [])
         hints.append(hint.line(record.id))
         session = again.session(stack, journal, record, paths or [])
-        report(session, run(session, [session.resume(record.id)], again.verbose), again.as_json, hint, again.verbose)
+        with cutting(session):
+            progress = session.resume(record.id)
+        report(session, run(session, [progress], again.verbose), again.as_json, hint, again.verbose)
 
 
 @goes_on
@@ -151,7 +154,8 @@ def extend(
         journal = stack.enter_context(Journal.open())
         record = journal.resumable(reading)
         session = again.session(stack, journal, record, [*document_paths(record), *(more or [])])
-        progress = session.extend(record.id)
+        with cutting(session):
+            progress = session.extend(record.id)
         hint = again.hint()
         hints.append(hint.line(record.id))
         if progress.closed:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memagent.cli.console import print_json, write
+from memagent.cli.progress import cutting
 from memagent.core import Plan, template_tokens
 from memagent.core.readers.chunkwise import QUERIES, memory_tokens
 from memagent.errors import JournalError
@@ -56,7 +57,8 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
 
     For the reader `auto`, `choices` has the same numbers for every reader that it could have chosen.
     """
-    plans = [session.plan(question) for question in questions]
+    with cutting(session):
+        plans = [session.plan(question) for question in questions]
     values = _numbers(session, session.settings.reader, plans, price_in, price_out)
     if session.choice is None:
         return values

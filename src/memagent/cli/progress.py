@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.padding import Padding
+from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +18,9 @@ from rich.text import Text
 from memagent.cli.console import err, plain
 from memagent.harmful import clean
 from memagent.session import Progress as Reading
-from memagent.session import Watcher
+from memagent.session import Session, Watcher
 
+_LONG = 1_000_000  # characters of a document, which take two seconds to cut
 _MEMORY_LINES = 8
 _LINE_CHARS = 200
 _BAR = (10, 40)  # minimum and maximum width in columns
@@ -34,6 +37,20 @@ def shown(readings: Sequence[Reading], verbose: bool) -> Iterator[Watcher]:
         view = _View(readings)
         with Live(view, console=err, refresh_per_second=8, transient=True):
             yield view.update
+
+
+@contextmanager
+def cutting(session: Session) -> Iterator[None]:
+    """Shows how much of a long document has been cut into chunks, which is done before the first turn."""
+    if not err.is_terminal or len(session.document) < _LONG:
+        yield
+        return
+    with Bars(
+        "cutting into chunks", BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=err, transient=True
+    ) as bar:
+        task = bar.add_task("", total=len(session.document))
+        session.cut_to = lambda end: bar.update(task, completed=end)
+        yield
 
 
 class _View:

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import typer
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, NOT_FOUND, note, print_json
+from memagent.cli.console import MODEL, NOT_FOUND, err, note, print_json
 from memagent.cli.hints import Hint
-from memagent.cli.progress import shown
+from memagent.cli.progress import cutting, shown
 from memagent.cli.show import print_left_out, print_readings
 from memagent.documents import Document, load
 from memagent.result import Reading
@@ -19,7 +19,8 @@ from memagent.session import Progress, Session
 
 def load_document(stack: ExitStack, paths: list[str], encoding: str | None, as_json: bool) -> Document:
     """The document; the stack closes it. Files that were left out are named."""
-    document = stack.enter_context(load(paths, encoding=encoding))
+    with err.status("reading files"):  # where it is a terminal
+        document = stack.enter_context(load(paths, encoding=encoding))
     interrupts.check()
     if not as_json:
         print_left_out(document)
@@ -28,9 +29,10 @@ def load_document(stack: ExitStack, paths: list[str], encoding: str | None, as_j
 
 def start(session: Session, asked: list[str], hint: Hint, hints: list[str]) -> list[Progress]:
     """Adds the readings to the journal, and how to resume them to `hints`; an interrupt prevents both."""
-    for question in asked:
-        session.plan(question)  # this splits the document, which takes time; the next steps do not
-        interrupts.check()
+    with cutting(session):  # which takes time; the next steps do not
+        for question in asked:
+            session.plan(question)
+            interrupts.check()
     if session.choice is not None:
         note(f"reader {session.choice.reader}: {session.choice.reason}")
     with interrupts.held():
