@@ -17,6 +17,7 @@ from memagent.core import Completion, Sampling, Turn
 from memagent.driver import Transcript, TurnRecord, read, read_batch
 from memagent.errors import ContextTooLongError, ModelError
 from memagent.models.continuous import ContinuousBatch
+from memagent.models.kinds import _TESTED, _WINDOWED, takes_gaps, takes_rows
 from memagent.models.local import LocalEngine
 from memagent.models.lookup import Lookup
 from memagent.models.open import open_model
@@ -30,10 +31,32 @@ from tests.models.tiny import SHAPE, Counted, make_tiny_causal, make_tiny_model,
 STOP = frozenset({7})
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+WINDOWED: dict[str, Any] = {
+    "cohere2": transformers.Cohere2Config(**SHAPE, sliding_window=16, layer_types=["sliding_attention", "full_attention"]),
+    "gemma2": transformers.Gemma2Config(**SHAPE, head_dim=16, sliding_window=16, query_pre_attn_scalar=16),
+    "gemma3": transformers.Gemma3TextConfig(
+        **SHAPE,
+        head_dim=16,
+        sliding_window=16,
+        query_pre_attn_scalar=16,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    "gpt_oss": transformers.GptOssConfig(
+        **SHAPE, head_dim=16, sliding_window=16, num_local_experts=4, num_experts_per_tok=2, pad_token_id=0
+    ),
+    "mistral, windowed": transformers.MistralConfig(**SHAPE, sliding_window=16),
+    "olmo3": transformers.Olmo3Config(**SHAPE, sliding_window=16, layer_types=["sliding_attention", "full_attention"]),
+    "qwen3, windowed": transformers.Qwen3Config(
+        **SHAPE, head_dim=16, use_sliding_window=True, sliding_window=16, max_window_layers=1
+    ),
+}
+ALL = {**CONFIGS, **WINDOWED}
+
+
+@pytest.fixture(scope="module", params=ALL)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch.set_num_threads(1)
-    return open_tiny_model(tmp_path_factory.mktemp("model"), CONFIGS[request.param])
+    return open_tiny_model(tmp_path_factory.mktemp("model"), ALL[request.param])
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +69,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
 
 
 @st.composite
-def joining(draw: st.DrawFn) -> list[tuple[int, Row]]:
+def joining(draw: st.DrawFn, looked_up: bool) -> list[tuple[int, Row]]:
     """Rows, each with the step at which it joins. Some begin alike, some are equal, some have a text to look up."""
     prompts = random.Random(draw(st.integers(0, 99)))
     begun = [prompts.randrange(4, 300) for _ in range(40)]
@@ -55,15 +78,16 @@ def joining(draw: st.DrawFn) -> list[tuple[int, Row]]:
         own = [prompts.randrange(4, 300) for _ in range(draw(st.integers(1, 90)))]
         prompt = draw(st.sampled_from([own, [*begun, *own[:5]], begun]))
         row = Row(prompt=prompt, max_tokens=draw(st.integers(1, 24)), sampling=draw(st.sampled_from(SAMPLINGS)))
-        if draw(st.booleans()):
+        if looked_up and draw(st.booleans()):
             row.lookup = Lookup([prompts.randrange(4, 300) for _ in range(30)] * 2)
         made.append((draw(st.integers(0, 30)), row))
     return made
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=joining())
-def test_a_row_is_what_it_is_alone_whenever_it_joins(model: Any, rows: list[tuple[int, Row]]) -> None:
+@given(data=st.data())
+def test_a_row_is_what_it_is_alone_whenever_it_joins(model: Any, data: st.DataObject) -> None:
+    rows = data.draw(joining(takes_gaps(model.config)))
     alone = [replace(row, ids=[], logprobs=[], lookup=None) for _, row in rows]
     for row in alone:
         sample(model, [row], stop_ids=STOP, pad_id=0)
@@ -90,6 +114,20 @@ def test_the_cache_is_no_wider_than_the_rows_under_way(model: Any) -> None:
             running.step()
     assert running._mask_BT.shape[1] <= (30 + 12) * 4 // 3 + 1
     assert len(running._places) <= 4
+
+
+def test_only_kinds_that_were_tested_take_rows() -> None:
+    assert {config.model_type for config in ALL.values()} == _TESTED | _WINDOWED
+    assert all(takes_rows(config) for config in ALL.values())
+    assert not any(takes_gaps(config) for config in WINDOWED.values())
+    other = {**SHAPE, "max_position_embeddings": 64}
+    refused = [
+        transformers.Lfm2Config(**other, layer_types=["conv", "full_attention"]),
+        transformers.LlamaConfig(**other, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+        transformers.MptConfig(vocab_size=300, d_model=64, n_heads=4, n_layers=2),
+        transformers.JambaConfig(**{**other, "num_hidden_layers": 2}),
+    ]
+    assert [takes_rows(config) for config in refused] == [False] * len(refused)
 
 
 def test_rows_join_no_others_where_a_model_would_see_what_is_masked(tmp_path: Any) -> None:

@@ -1,7 +1,7 @@
-"""A cache of keys and values with room in it, and rows that can be exchanged.
+"""Caches of keys and values whose rows can be exchanged, for models that take rows (`memagent.models.kinds`).
 
-The caches of transformers are copied whole with every token. This one is copied when its room is used up. It is for models
-that take gaps (`memagent.models.kinds`): a row is whatever its mask shows of it, wherever it stands.
+A row is whatever its mask shows of it. All rows end in the last column; what stands before a shorter one does not matter.
+The caches of transformers are copied whole with every token; what full attention keeps has room here for more.
 
 Shapes: B rows, H heads, T tokens, D head size.
 """
@@ -12,15 +12,60 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import Cache
-from transformers.cache_utils import DynamicLayer
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from memagent.models.kinds import takes_rows
 
 # Room for more tokens, as a share of those that there are, and the least.
 _ROOM, _LEAST = 8, 32
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values [B, H, T, D] of one layer: the beginnings of buffers that are longer."""
+def new_cache(config: Any) -> RowCache | None:
+    """An empty cache for a model; None if it takes no rows."""
+    return RowCache(config) if takes_rows(config) else None
+
+
+class RowCache(Cache):
+    """A layer for each of a model: those below."""
+
+    def __init__(self, config: Any) -> None:
+        full: Any = FullLayer
+        usual: list[Any] = DynamicCache(config=config).layers
+        super().__init__(layers=[WindowLayer(one.sliding_window) if one.is_sliding else full() for one in usual])
+
+    def lay_out(self, rows: int, cut: int) -> None:
+        """Makes it `rows` rows, of which new ones are the last, without the first `cut` columns; with more columns before
+        them if that is negative."""
+        layers: list[Any] = self.layers
+        for layer in layers:
+            layer.lay_out(rows, cut)
+
+    def put(self, places: Sequence[int], other: RowCache) -> None:
+        """Replaces rows by those of another cache, as many of their columns as there are here: all end with the last."""
+        layers: list[Any] = self.layers
+        for mine, theirs in zip(layers, other.layers, strict=True):
+            mine.put(places, theirs)
+
+
+class WindowLayer(DynamicSlidingWindowLayer):  # type: ignore[no-untyped-call]
+    """Keys and values [B, H, W, D] of one layer that sees the last places: no more columns than those."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__(sliding_window=window)
+
+    def lay_out(self, rows: int, cut: int) -> None:
+        self.cumulative_length -= cut
+        width = min(self.cumulative_length, self.sliding_window - 1)
+        self.keys, self.values = (_moved(states, rows, width) for states in _both(self))
+
+    def put(self, places: Sequence[int], other: WindowLayer) -> None:
+        for mine, theirs in zip(_both(self), _both(other), strict=True):
+            _put(mine, places, theirs)
+
+
+class FullLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Keys and values [B, H, T, D] of one layer that sees all places: the beginnings of buffers that are longer."""
 
     _buffers: tuple[torch.Tensor, ...] = ()
 
@@ -30,11 +75,12 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         end = start + key_states.shape[-2]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._buffers = _buffer(key_states, end), _buffer(value_states, end)
-        elif end > self._buffers[0].shape[2]:
-            self.lay_out(len(key_states), 0, end)
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = states
+            self._buffers = tuple(_moved(states, len(states), end, _room(end)) for states in (key_states, value_states))
+        else:
+            if end > self._buffers[0].shape[2]:
+                self._make(len(key_states), start, end)
+            for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+                buffer[:, :, start:end] = states
         self._show(end)
         return self.keys, self.values
 
@@ -43,50 +89,41 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._buffers = tuple(buffer.index_select(0, beam_idx.to(buffer.device)) for buffer in self._buffers)
         self._show(self.get_seq_length())
 
-    def lay_out(self, rows: int, cut: int, end: int | None = None) -> None:
-        """Makes it `rows` rows, of which new ones are the last, without the first `cut` columns; with more columns before
-        them if that is negative. There will be room up to column `end` and some more."""
-        width = self.get_seq_length()
-        end = width - cut if end is None else end
-        made = []
-        for states in self._buffers:
-            buffer = _buffer(states[:1].expand(rows, -1, -1, -1), end)
-            buffer[: len(states), :, max(0, -cut) : width - cut] = states[:, :, max(0, cut) : width]
-            made.append(buffer)
-        self._buffers = tuple(made)
-        self._show(width - cut)
+    def lay_out(self, rows: int, cut: int) -> None:
+        width = self.get_seq_length() - cut
+        self._make(rows, width, width)
+        self._show(width)
 
-    def put(self, places: Sequence[int], other: RoomyLayer) -> None:
-        """Replaces rows by those of another layer, as many of their columns as there are here: all end with the last."""
-        width, came = self.get_seq_length(), other.get_seq_length()
-        shown = min(width, came)
-        for mine, theirs in zip(self._buffers, other._buffers, strict=True):
-            mine[places, :, width - shown : width] = theirs[:, :, came - shown : came]
+    def put(self, places: Sequence[int], other: FullLayer) -> None:
+        for mine, theirs in zip(_both(self), _both(other), strict=True):
+            _put(mine, places, theirs)
+
+    def _make(self, rows: int, width: int, end: int) -> None:
+        """New buffers with so many rows and columns, and room for columns up to `end` and more."""
+        self._buffers = tuple(_moved(states, rows, width, end - width + _room(end)) for states in _both(self))
 
     def _show(self, end: int) -> None:
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
 
-class RoomyCache(Cache):
-    """The layers of a model, as above."""
-
-    def __init__(self) -> None:
-        super().__init__(layer_class_to_replicate=RoomyLayer)
-
-    def lay_out(self, rows: int, cut: int) -> None:
-        """As `RoomyLayer.lay_out`."""
-        layers: list[Any] = self.layers
-        for layer in layers:
-            layer.lay_out(rows, cut)
-
-    def put(self, places: Sequence[int], other: RoomyCache) -> None:
-        """As `RoomyLayer.put`."""
-        layers: list[Any] = self.layers
-        for mine, theirs in zip(layers, other.layers, strict=True):
-            mine.put(places, theirs)
+def _both(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return layer.keys, layer.values
 
 
-def _buffer(states: torch.Tensor, tokens: int) -> torch.Tensor:
-    """A buffer for so many tokens and some more, of the rows, heads and head size of [B, H, T, D]."""
-    rows, heads, _, size = states.shape
-    return states.new_zeros(rows, heads, tokens + max(_LEAST, tokens // _ROOM), size)
+def _room(tokens: int) -> int:
+    return max(_LEAST, tokens // _ROOM)
+
+
+def _moved(states: torch.Tensor, rows: int, width: int, room: int = 0) -> torch.Tensor:
+    """The last `width` columns of [B, H, T, D], with zeros before them if there are fewer, more rows after them, and `room`
+    more columns."""
+    shown = min(width, states.shape[2])
+    made = states.new_zeros(rows, states.shape[1], width + room, states.shape[3])
+    made[: len(states), :, width - shown : width] = states[:, :, states.shape[2] - shown :]
+    return made
+
+
+def _put(mine: torch.Tensor, places: Sequence[int], theirs: torch.Tensor) -> None:
+    """Replaces rows by others, as far as these have columns for it, from the last one on."""
+    shown = min(mine.shape[2], theirs.shape[2])
+    mine[places, :, mine.shape[2] - shown :] = theirs[:, :, theirs.shape[2] - shown :]

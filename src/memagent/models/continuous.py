@@ -36,7 +36,7 @@ class _Entry:
 
 
 class ContinuousBatch:
-    """The turns of an engine whose model takes gaps, as many at once as its memory holds; the others wait in their order.
+    """The turns of an engine whose model takes rows, as many at once as its memory holds; the others wait in their order.
 
     Where those that wait begin alike (several questions on a chunk that is shown first), or are equal, they are worth more
     together than at once: then the next ones are let in when all have ended.
@@ -101,7 +101,7 @@ class ContinuousBatch:
             came.append(self._waiting.popleft())
             self._going.append(came[-1])
         if came:
-            self._together = begin_alike([entry.row for entry in came])
+            self._together = begin_alike(self._engine.model.config, [entry.row for entry in came])
         return came
 
     def _collect(self) -> None:

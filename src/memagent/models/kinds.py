@@ -7,8 +7,10 @@ from typing import Any
 # Rotary embeddings that are other ones once a pass is longer than some length.
 _LENGTH_MATTERS = {"longrope", "dynamic"}
 
-# Kinds of models of transformers whose replies tests have found equal with and without guesses.
+# Kinds of models of transformers whose replies tests have found equal with and without guesses, and whenever they begin.
 _TESTED = frozenset("gpt2 gpt_neox granite llama mistral mixtral olmo2 phi phi3 qwen2 qwen3 stablelm starcoder2".split())
+# More kinds, of which that was tested only of when they begin: they have layers that see a window.
+_WINDOWED = frozenset("cohere2 gemma2 gemma3_text gpt_oss olmo3".split())
 
 
 def takes_drafts(config: Any) -> bool:
@@ -28,3 +30,15 @@ def takes_gaps(config: Any) -> bool:
     kinds = set(getattr(text, "layer_types", None) or [])
     everywhere = kinds == {"full_attention"} if kinds else getattr(text, "sliding_window", None) is None
     return text.model_type in _TESTED and everywhere and takes_drafts(config)
+
+
+def takes_rows(config: Any) -> bool:
+    """Whether a row may join others that are under way: a kind that is tested, with nothing but attention, over all places
+    or over the last ones.
+
+    What such a layer keeps of a row can be put beside what it keeps of others, with masked places before it.
+    """
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or [])
+    attention = kinds <= {"full_attention", "sliding_attention"}
+    return text.model_type in _TESTED | _WINDOWED and attention and takes_drafts(config)

@@ -27,7 +27,7 @@ try:
     from memagent.models.beginnings import grouped
     from memagent.models.chat import ChatFormat
     from memagent.models.continuous import ContinuousBatch
-    from memagent.models.kinds import takes_drafts, takes_gaps
+    from memagent.models.kinds import takes_drafts, takes_gaps, takes_rows
     from memagent.models.lookup import Lookup
     from memagent.models.sampler import Row, sample
     from memagent.models.speculation import check_drafts
@@ -84,7 +84,7 @@ class LocalEngine:
         self._family = family
         self._speculate = speculate and takes_drafts(model.config)
         self._looks_up = takes_gaps(model.config)
-        self._continuous = self._looks_up and not self._speculate
+        self._continuous = takes_rows(model.config) and not self._speculate
         lossy = family.digest if family and family.drafts and self._speculate else ""
         self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
 

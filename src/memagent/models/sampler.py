@@ -16,11 +16,11 @@ import torch
 
 from memagent.core.types import Finish, Sampling
 from memagent.models.beginnings import Group, grouped
-from memagent.models.cache import RoomyCache
+from memagent.models.cache import new_cache
 from memagent.models.draw import draw, nucleus
 from memagent.models.ends import prefill, reach
 from memagent.models.families import Accept
-from memagent.models.kinds import takes_gaps
+from memagent.models.kinds import takes_gaps, takes_rows
 from memagent.models.lookup import Lookup, guessed_at_once
 
 # Of the tokens of a prefill, padding included, that much must be saved before beginnings are computed on their own.
@@ -104,13 +104,13 @@ class Running:
     """Rows that are generated together: a prefill for those that join, then a step per token. They leave as they are done.
 
     Rows with the same prompt share its prefill: the readings of a group do as long as they wrote the same memory. Where the
-    model takes gaps, rows share the prefill of what their prompts begin with: a chunk that is shown before the question;
-    and rows may join others that are under way (continuous batching), all of which then end in the last column.
+    model takes gaps, rows share the prefill of what their prompts begin with: a chunk that is shown before the question.
+    Where it takes rows, they may join others that are under way (continuous batching); all end in the last column.
     """
 
     def __init__(self, model: Any, *, stop_ids: frozenset[int], pad_id: int) -> None:
         self._model, self._stop_ids, self._pad_id = model, stop_ids, pad_id
-        self._roomy = takes_gaps(model.config)
+        self._takes_rows = takes_rows(model.config)
         self._places: list[Row] = []  # of the batch: rows that are done stay until others come, or until they are a quarter
         self._starts: list[int] = []  # the column in which each begins
         self._cache: Any = None
@@ -127,10 +127,10 @@ class Running:
     def join(self, rows: Sequence[Row]) -> None:
         """Computes the prompts of rows, and what they have of their replies, and takes the next token of each.
 
-        Raises ValueError if others are under way and the model does not take gaps.
+        Raises ValueError if others are under way and the model takes no rows.
         """
         others = bool(self.rows)
-        if others and not self._roomy:
+        if others and not self._takes_rows:
             raise ValueError(f"a model of the kind {self._model.config.model_type!r} takes no rows on the way")
         distinct: dict[tuple[int, ...], int] = {}
         shared = [distinct.setdefault(row.begun, len(distinct)) for row in rows]
@@ -195,7 +195,7 @@ class Running:
             self._places, self._starts = [self._places[index] for index in going], [self._starts[index] for index in going]
             self._mask_BT, self._next_B1 = self._mask_BT[going], self._next_B1[going]
         first = min(start for row, start in zip(self._places, self._starts, strict=True) if not row.done)
-        if self._roomy and first * 4 >= self._mask_BT.shape[1]:
+        if self._takes_rows and first * 4 >= self._mask_BT.shape[1]:
             self._lay_out(len(self._places), first)
 
     def _lay_out(self, places: int, cut: int) -> None:
@@ -273,17 +273,17 @@ def _prefilled(
         input_ids=ids_BT,
         attention_mask=mask,
         position_ids=position_BT,
-        past_key_values=RoomyCache() if takes_gaps(model.config) else None,
+        past_key_values=new_cache(model.config),
         use_cache=True,
         logits_to_keep=1,
     )
     return output.logits[:, -1], output.past_key_values, mask_BT, position_BT
 
 
-def begin_alike(rows: Sequence[Row]) -> bool:
-    """Whether their prefill costs a quarter less if they are computed together, by a model that takes gaps."""
+def begin_alike(config: Any, rows: Sequence[Row]) -> bool:
+    """Whether the prefill of rows costs a model a quarter less if they are computed together."""
     distinct = list({row.begun: None for row in rows})
-    return len(distinct) <= (1 - _SAVED) * len(rows) or bool(_groups(distinct))
+    return len(distinct) <= (1 - _SAVED) * len(rows) or (takes_gaps(config) and bool(_groups(distinct)))
 
 
 def _groups(prompts: Sequence[tuple[int, ...]]) -> list[Group]:
@@ -301,7 +301,7 @@ def _prefilled_by_groups(
     """The same: what the prompts of a group have in common once, then what each has after it."""
     ids_GT, mask_GT = left_pad([prompts[group.members[0]][: group.common] for group in groups], pad_id, model.device)
     common = {"input_ids": ids_GT, "attention_mask": mask_GT, "position_ids": _positions(mask_GT)}
-    cache = model(**common, past_key_values=RoomyCache(), use_cache=True, logits_to_keep=1).past_key_values
+    cache = model(**common, past_key_values=new_cache(model.config), use_cache=True, logits_to_keep=1).past_key_values
     of = {index: number for number, group in enumerate(groups) for index in group.members}
     group_B = torch.tensor([of[index] for index in range(len(prompts))], device=model.device)
     cache.reorder_cache(group_B)
