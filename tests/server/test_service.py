@@ -12,15 +12,19 @@ import sqlite3
 import threading
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import LlamaConfig
 
+from memagent.driver import read
 from memagent.errors import ConfigError
 from memagent.journal import Journal
-from memagent.models.open import OpenModel
+from memagent.models.local import LocalEngine
+from memagent.models.open import OpenModel, open_model
 from memagent.models.scripted import ScriptedModel
 from memagent.server.app import _ready
 from memagent.server.jobs import RefusedError
@@ -30,6 +34,9 @@ from memagent.server.run import Place, built
 from memagent.server.state import text_part
 from memagent.server.store import Store
 from memagent.server.values import Job, Limits
+from memagent.settings import make_plan, make_settings
+from tests.helpers import StringText
+from tests.models.tiny import SHAPE, make_tiny_causal
 from tests.server.service import OPTIONS, ended, served
 from tests.test_follow_up import TEXT, script
 from tests.test_structured import FEE, RIGHT
@@ -54,6 +61,21 @@ class Held:
 
 
 # Our own routes
+
+
+def test_readings_by_a_folder_of_weights_share_its_batch_and_answer_as_they_do_alone(tmp_path) -> None:
+    folder = make_tiny_causal(tmp_path / "llama", LlamaConfig(**SHAPE))
+    opened = replace(open_model(str(folder)), engine=LocalEngine(folder, dtype="float32"))
+    budgets = {"question_tokens": 30, "chunk_tokens": 60, "memory_tokens": 30, "answer_tokens": 20}
+    options = {"profile": "compact", **budgets}
+    texts = ["the house on the hill is blue. " * length for length in (30, 3, 12)]
+    settings = make_settings(opened, model=str(folder), **options)
+    alone = [read(make_plan(StringText(text), "Which house?", settings, opened), opened.engine) for text in texts]
+    with served(opened, tmp_path / "service", options=options) as client:
+        begun = [client.post("/v1/readings", json={"question": "Which house?", "text": text}).json() for text in texts]
+        found = [ended(client, one["id"])["result"] for one in begun]
+    assert [(one["answer"], one["memory"]) for one in found] == [(one.answer, one.memory) for one in alone]
+    assert len({one["turns"] for one in found}) == 3
 
 
 def test_a_text_is_read_and_asked_again(tmp_path) -> None:

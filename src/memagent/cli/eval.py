@@ -39,7 +39,7 @@ def evaluate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder. An unfinished run is continued.")],
     chosen: Chosen,
     samples_per_question: SamplesPerQuestion = 1,
-    batch: Annotated[int, typer.Option(min=1, help="Readings in lockstep, for an in-process model.")] = 50,
+    batch: Annotated[int, typer.Option(min=1, help="Readings at once, for an in-process model.")] = 50,
     retry_failed: RetryFailed = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of an in-process model.")] = None,
     renamed: Renamed = None,

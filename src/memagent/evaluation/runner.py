@@ -35,7 +35,7 @@ TRANSIENT = ("unavailable", "refused", "reply", "model")
 class Evaluation:
     """One reader and model on one sample file, with `attempts` readings of each sample.
 
-    Several attempts use different seeds, so they need a temperature above 0. `batch` readings run in lockstep in process,
+    Several attempts use different seeds, so they need a temperature above 0. `batch` readings run together in process,
     `concurrency` at once on a server; neither changes the prompts.
     """
 
@@ -109,7 +109,7 @@ def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None 
     run.tally.finished = run.tally.total - len(work)
     if evaluation.opened.engine.lockstep:
         for place in range(0, len(work), evaluation.batch):
-            run.in_lockstep(work[place : place + evaluation.batch])
+            run.in_batches(work[place : place + evaluation.batch])
     else:
         asyncio.run(run.at_once(iter(work), min(evaluation.concurrency, len(work))))
     run.settle()
@@ -136,8 +136,8 @@ class _Run:
         self._lock = threading.Lock()
         self._doubtful: list[tuple[Record, str | None]] = []  # failures that may mean that the server is down
 
-    def in_lockstep(self, work: Sequence[tuple[Entry, int]]) -> None:
-        """Runs a batch of readings in lockstep, and records each as soon as it ends."""
+    def in_batches(self, work: Sequence[tuple[Entry, int]]) -> None:
+        """Runs a batch of readings together, and records each as soon as it ends."""
         readings = [reading for entry, n in work if (reading := self._begin(entry, n)) is not None]
         recorded: set[int] = set()
         observer = self._observer(readings)
