@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 
 import pytest
 
@@ -59,6 +60,66 @@ def test_sync_async_batch_and_run_give_identical_transcripts():
         assert run(plans(seed=1), scripted(lockstep)) == one_by_one
         assert asyncio.run(arun(plans(seed=1), scripted(lockstep))) == one_by_one
     assert any(record.outcome == "fitted" for transcript in one_by_one for record in transcript.records)
+
+
+class Flowing(ScriptedModel):
+    """Takes turns while it works on others, and ends one in each step: of those that it has, any."""
+
+    def __init__(self, script, order=0):
+        super().__init__(script)
+        self.draw, self.under_way, self.given_up = random.Random(order), {}, []
+
+    def batch(self):
+        return self
+
+    idle = False
+
+    def add(self, key, turn):
+        assert key not in self.under_way
+        self.under_way[key] = turn
+
+    def discard(self, key):
+        self.given_up.append(key)
+        del self.under_way[key]
+
+    def step(self):
+        if not self.under_way:
+            return []
+        key = self.draw.choice(list(self.under_way))
+        return list(zip([key], self.generate([self.under_way.pop(key)]), strict=True))
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_an_engine_that_takes_turns_on_the_way_gives_identical_transcripts(order):
+    one_by_one = [read(plan, scripted()) for plan in plans(seed=1)]
+    engine = Flowing(think, order)
+    assert run(plans(seed=1), engine) == one_by_one
+    assert (engine.under_way, engine.given_up) == ({}, [])
+    for plan, whole in zip(plans(seed=1), one_by_one, strict=True):
+        stop = whole.records[len(whole.records) // 2]
+        assert read(plan, Flowing(think, order), state=stop.state).state == whole.state
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_a_reading_that_fails_gives_up_what_is_under_way_of_it_and_the_others_end(order):
+    def fails(turn):
+        return ModelUnavailableError("gone") if "f g" in turn.user else "m"
+
+    made = [
+        plan_reading(
+            StringText(text), "why?", reader=make_reader("parallel"), tokenizer=WordTokenizer(),
+            profile=load_profile("default"), budgets=Budgets(question=5, chunk=16, memory=6, answer=5),
+        )
+        for text in TEXTS
+    ]  # fmt: skip
+    engine, told = Flowing(fails, order), []
+    *whole, failed = read_batch(made, engine, observer=lambda step: told.extend(index for index, _ in step))
+    assert isinstance(failed, ModelUnavailableError)
+    assert [one.answer for one in whole] == ["m", "m", "m"]
+    assert engine.given_up
+    assert {index for index, _ in engine.given_up} == {3}
+    assert engine.under_way == {}
+    assert 3 not in told
 
 
 def test_every_reading_stopped_after_any_turn_ends_the_same():

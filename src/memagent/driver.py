@@ -11,15 +11,15 @@ engine that knows its transport.
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from memagent import tracing
 from memagent.core import Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
@@ -97,6 +97,11 @@ class _Cursor:
                 if id not in under_way:
                     yield reading.turn(self.plan, self.state, id)
 
+    @property
+    def going(self) -> bool:
+        """Whether there is more to do."""
+        return self.failure is None and not self.state.finished
+
     def take(self, turn: Turn, result: Completion | Exception) -> TurnRecord | None:
         """Feeds what the engine gave. Returns the record of a finished turn, None if there is none; raises failures."""
         if self.state.finished:
@@ -155,24 +160,26 @@ def read_batch(
     fails yields its error in its place, the others go on. Raises only what is not a ModelError.
     """
     cursors = [_Cursor(plan, state, keep) for plan, state in zip(plans, states or [None] * len(plans), strict=True)]
-    with closing(_Together(engine)) as batch:
-        while going := {index for index, cursor in enumerate(cursors) if not (cursor.failure or cursor.state.finished)}:
+    with _Together(engine) as batch:
+        going = [index for index, cursor in enumerate(cursors) if cursor.going]
+        while going:
             share = max(1, engine.concurrency // len(going))
-            for index in sorted(going):
+            for index in going:
                 here = batch.under_way(index)
                 for turn in islice(cursors[index].turns(here), max(0, share - len(here))):
                     batch.add(index, turn)
-            ended = batch.step()
-            if not ended:
+            if not (ended := batch.step()):
                 break
             done: list[tuple[int, TurnRecord | None]] = []
             for index, turn, result in ended:
-                if index not in going:
-                    continue
                 try:
                     done.append((index, cursors[index].take(turn, result)))
                 except ModelError as error:
                     cursors[index].failure = cursors[index].failure or error
+            for index in going:
+                if not cursors[index].going:
+                    batch.give_up(index)
+            going = [index for index in going if cursors[index].going]
             _tell(observer, done)
     return [cursor.failure or cursor.transcript for cursor in cursors]
 
@@ -183,39 +190,51 @@ class _Together:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._batch = (engine.batch() if isinstance(engine, Batching) else None) or _Lockstep(engine)
-        self._under_way: dict[Hashable, tuple[int, Turn, ExitStack, tracing.Told]] = {}
-        self._ids: dict[int, set[str]] = {}
+        self._traces: dict[Hashable, tuple[int, Turn, ExitStack, tracing.Told]] = {}
+        self._ids = defaultdict[int, set[str]](set)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        for _, _, trace, _ in self._traces.values():
+            trace.__exit__(*failure)
 
     def under_way(self, index: int) -> set[str]:
         """The ids of the turns of a reading that are being worked on."""
-        return self._ids.setdefault(index, set())
+        return self._ids[index]
 
     def add(self, index: int, turn: Turn) -> None:
         trace = ExitStack()
         told = trace.enter_context(tracing.calls(self._engine, [(index, turn)]))
-        self._under_way[index, turn.id] = index, turn, trace, told
-        self.under_way(index).add(turn.id)
+        self._traces[index, turn.id] = index, turn, trace, told
+        self._ids[index].add(turn.id)
         self._batch.add((index, turn.id), turn)
 
     def step(self) -> list[tuple[int, Turn, Completion | Exception]]:
         """The turns that have ended since, with the numbers of their readings; none if there are no others."""
         ended = []
         for key, result in self._batch.step():
-            index, turn, trace, told = self._under_way.pop(key)
+            index, turn, trace, told = self._traces.pop(key)
             with trace:
                 told([result])
-            self.under_way(index).remove(turn.id)
+            self._ids[index].remove(turn.id)
             ended.append((index, turn, result))
         return ended
 
-    def close(self) -> None:
-        """Ends the traces of turns that nobody waits for any more."""
-        for _, _, trace, _ in self._under_way.values():
-            trace.__exit__(*sys.exc_info())
+    def give_up(self, index: int) -> None:
+        """A reading has ended: nothing of it is worked on any more."""
+        for id in self._ids.pop(index, ()):
+            self._batch.discard((index, id))
+            given_up = asyncio.CancelledError()
+            _, _, trace, _ = self._traces.pop((index, id))
+            trace.__exit__(type(given_up), given_up, None)
 
 
 class _Lockstep:
     """A batch for engines that have none of their own: all turns in one call."""
+
+    idle = True
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -223,6 +242,9 @@ class _Lockstep:
 
     def add(self, key: Hashable, turn: Turn) -> None:
         self._turns[key] = turn
+
+    def discard(self, key: Hashable) -> None:
+        self._turns.pop(key, None)
 
     def step(self) -> list[tuple[Hashable, Completion | Exception]]:
         turns, self._turns = self._turns, {}

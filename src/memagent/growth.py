@@ -9,7 +9,7 @@ text follows: chunks near the old end are cut again, and read again if they are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -87,21 +87,6 @@ class Beginning:
 
     def read(self, start: int, end: int) -> str:
         return self.text.read(start, min(end, self.size))
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A text that tells up to where it was read."""
-
-    text: Text
-    told: Callable[[int], None]
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-    def read(self, start: int, end: int) -> str:
-        self.told(end)
-        return self.text.read(start, end)
 
 
 def kept(turns: Iterable[TurnEntry], old: Chunks, new: Chunks, base: Base) -> tuple[Base, int]:

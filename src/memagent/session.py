@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
-from memagent.core import Chunks, Completion, LineOrigin, Plan, State, Text
+from memagent.core import Chunks, Completion, LineOrigin, Plan, State
 from memagent.core import reading as protocol
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
@@ -22,7 +22,7 @@ from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.errors import JournalError, MemagentError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, is_json, verify
-from memagent.growth import Base, Beginning, Followed, check_grown, kept
+from memagent.growth import Base, Beginning, check_grown, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
@@ -98,17 +98,12 @@ class Session:
         self.label = dict(label or {})
         self._cuts: dict[tuple[int, str], Chunks] = {}
         self.choice: Choice | None = None
-        # Told up to which character the document has been cut into chunks, which takes minutes for hundreds of megabytes.
-        self.cut_to: Callable[[int], None] = lambda end: None
 
     def _choose(self, question: str) -> None:
         """Replaces the reader `auto` by a suitable reader. All questions use the same reader."""
-        self.choice = choose(self._followed(self.document), question, self.settings, self.opened)
+        self.choice = choose(self.document, question, self.settings, self.opened)
         self._cuts[len(self.document), ""] = self.choice.plans["memory"].chunks
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
-
-    def _followed(self, text: Text) -> Followed:
-        return Followed(text, lambda end: self.cut_to(end))
 
     def plan(self, question: str, known: Chunks | None = None, until: int | None = None) -> Plan:
         """The plan for a question, in the document or its first `until` characters; the first chunks may be `known`. The
@@ -117,8 +112,7 @@ class Session:
             self._choose(question)
         text = self.document if until is None else Beginning(self.document, until)
         key = len(text), known.digest() if known else ""
-        plan = make_plan(self._followed(text), question, self.settings, self.opened, self._cuts.get(key, known))
-        plan = replace(plan, text=text)
+        plan = make_plan(text, question, self.settings, self.opened, self._cuts.get(key, known))
         if len(plan.chunks):  # a reader that reads nothing has none
             self._cuts[key] = plan.chunks
         return plan

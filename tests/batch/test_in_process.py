@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 
 import pytest
 from transformers import LlamaConfig
@@ -14,10 +16,10 @@ from memagent.core import Completion, Sampling, Turn
 from memagent.errors import ContextTooLongError, ModelReplyError
 from memagent.models.local import LocalEngine
 from tests.batch.conftest import LINE, timeless
-from tests.models.tiny import SHAPE, make_tiny_causal
+from tests.models.tiny import SHAPE, Counted, make_tiny_causal
 
 
-class Batching:
+class Counting:
     """An engine that remembers how many turns each call had."""
 
     identity, window, overhead, lockstep, concurrency, tokenizer = "batching", 1000, 0, True, 8, None
@@ -43,7 +45,7 @@ async def reading(engine, name, turns):
 
 
 def test_turns_of_readings_that_come_and_go_are_generated_together():
-    inner = Batching()
+    inner = Counting()
 
     async def main():
         engine = SharedEngine(inner, 4)
@@ -57,7 +59,7 @@ def test_turns_of_readings_that_come_and_go_are_generated_together():
 
 
 def test_readings_with_several_turns_at_once_wait_for_each_other_too():
-    inner = Batching()
+    inner = Counting()
 
     async def several(engine, name):
         with engine.reading():
@@ -74,7 +76,7 @@ def test_readings_with_several_turns_at_once_wait_for_each_other_too():
 
 
 def test_a_call_has_no_more_turns_than_it_may_and_a_failure_is_of_its_reading():
-    inner = Batching()
+    inner = Counting()
 
     async def one(engine, user):
         with engine.reading():
@@ -91,7 +93,7 @@ def test_a_call_has_no_more_turns_than_it_may_and_a_failure_is_of_its_reading():
 
 
 def test_an_engine_that_breaks_ends_all_that_wait():
-    class Broken(Batching):
+    class Broken(Counting):
         def generate(self, turns):
             raise RuntimeError("out of memory")
 
@@ -163,6 +165,58 @@ def test_a_model_that_breaks_ends_all_that_are_under_way_and_goes_on_with_the_ne
     broken, made = asyncio.run(main())
     assert [str(error) for error in broken] == ["a device is gone"] * 2
     assert made.token_ids == llama.generate(turns[:1])[0].token_ids
+
+
+def test_a_turn_that_is_given_up_is_not_computed_to_its_end(llama, monkeypatch):
+    counted = Counted(llama.model)
+    monkeypatch.setattr(llama, "model", counted)
+
+    async def main():
+        engine = SharedEngine(llama, 8)
+        long = asyncio.create_task(engine.agenerate(of_tokens("the house on the hill", 400)))
+        await engine.agenerate(of_tokens("a", 3))
+        long.cancel()
+        await asyncio.gather(long, return_exceptions=True)
+        return await engine.agenerate(of_tokens("b", 3))
+
+    assert asyncio.run(main()).completion_tokens == 3
+    assert len(counted.calls) < 100
+
+
+def test_readings_that_ask_about_one_chunk_a_moment_apart_are_let_in_together(llama, monkeypatch):
+    counted = Counted(llama.model)
+    monkeypatch.setattr(llama, "model", counted)
+    chunk = "the house on the hill is blue. " * 9
+
+    async def one(engine, number):
+        with engine.reading():
+            await asyncio.sleep(0.003 * number)
+            for turn in range(3):
+                await engine.agenerate(of_tokens(f"{chunk} {turn} question {number}", 2 + number))
+
+    async def main():
+        engine = SharedEngine(llama, 8)
+        await asyncio.gather(*(one(engine, number) for number in range(4)))
+
+    asyncio.run(main())
+    alone = len(llama.row(of_tokens(chunk, 2)).prompt)
+    computed = sum(rows * tokens for rows, tokens in counted.calls if tokens > 1)
+    assert computed < 7 * alone, "the chunk once for each of three turns, and not for each of twelve"
+
+
+def test_an_engine_that_is_closed_fails_its_turns_and_keeps_no_weights(tmp_path):
+    engine = LocalEngine(make_tiny_causal(tmp_path, LlamaConfig(**SHAPE)), dtype="float32")
+    weights = weakref.ref(engine.model)
+
+    async def main():
+        shared = SharedEngine(engine, 8)
+        await shared.agenerate(of_tokens("a", 3))
+        shared.close()
+        gc.collect()
+        assert weights() is None
+        return await asyncio.gather(*(shared.agenerate(of_tokens(name, 3)) for name in "ab"), return_exceptions=True)
+
+    assert all(isinstance(error, Exception) for error in asyncio.run(main()))
 
 
 def test_the_embedded_model_answers_as_it_does_one_by_one(memagent, tmp_path):

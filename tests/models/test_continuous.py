@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from memagent.core import Completion, Sampling, Turn
 from memagent.driver import Transcript, TurnRecord, read, read_batch
 from memagent.errors import ContextTooLongError, ModelError
+from memagent.models import lookup as looking
 from memagent.models.continuous import ContinuousBatch
 from memagent.models.kinds import _TESTED, _WINDOWED, takes_gaps, takes_rows
 from memagent.models.local import LocalEngine
@@ -50,6 +51,16 @@ WINDOWED: dict[str, Any] = {
         **SHAPE, head_dim=16, use_sliding_window=True, sliding_window=16, max_window_layers=1
     ),
 }
+for config in (
+    transformers.Phi3Config(pad_token_id=0, **SHAPE),
+    transformers.Starcoder2Config(**SHAPE),
+    transformers.MixtralConfig(num_local_experts=4, **SHAPE),
+):
+    config.sliding_window = 16
+    WINDOWED[f"{config.model_type}, windowed"] = config
+WINDOWED["qwen2, windowed"] = transformers.Qwen2Config(
+    **SHAPE, use_sliding_window=True, sliding_window=16, max_window_layers=1
+)
 ALL = {**CONFIGS, **WINDOWED}
 
 
@@ -68,9 +79,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
     engine.close()
 
 
+@pytest.fixture(autouse=True)
+def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guesses as on a device that checks many tokens at once."""
+    monkeypatch.setattr(looking, "_STEP_CPU", 256)
+
+
 @st.composite
-def joining(draw: st.DrawFn, looked_up: bool) -> list[tuple[int, Row]]:
-    """Rows, each with the step at which it joins. Some begin alike, some are equal, some have a text to look up."""
+def joining(draw: st.DrawFn) -> list[tuple[int, Row]]:
+    """Rows, each with the step at which it joins. Some begin alike, some are equal."""
     prompts = random.Random(draw(st.integers(0, 99)))
     begun = [prompts.randrange(4, 300) for _ in range(40)]
     made = []
@@ -78,30 +95,65 @@ def joining(draw: st.DrawFn, looked_up: bool) -> list[tuple[int, Row]]:
         own = [prompts.randrange(4, 300) for _ in range(draw(st.integers(1, 90)))]
         prompt = draw(st.sampled_from([own, [*begun, *own[:5]], begun]))
         row = Row(prompt=prompt, max_tokens=draw(st.integers(1, 24)), sampling=draw(st.sampled_from(SAMPLINGS)))
-        if looked_up and draw(st.booleans()):
-            row.lookup = Lookup([prompts.randrange(4, 300) for _ in range(30)] * 2)
         made.append((draw(st.integers(0, 30)), row))
     return made
 
 
+def assert_sound(running: Running) -> None:
+    """Each row begins where it is said to, and sees as many columns as it has tokens, but the last, in the cache."""
+    for row, start, seen in zip(running._places, running._starts, running._mask_BT, strict=True):
+        if not row.done:
+            assert (int(seen.argmax()), int(seen.sum())) == (start, len(row.begun) - 1)
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_row_is_what_it_is_alone_whenever_it_joins(model: Any, data: st.DataObject) -> None:
-    rows = data.draw(joining(takes_gaps(model.config)))
-    alone = [replace(row, ids=[], logprobs=[], lookup=None) for _, row in rows]
-    for row in alone:
-        sample(model, [row], stop_ids=STOP, pad_id=0)
+@given(rows=joining(), data=st.data())
+def test_a_row_is_what_it_is_alone_whenever_it_joins(model: Any, rows: list[tuple[int, Row]], data: st.DataObject) -> None:
+    alone = [replace(row, ids=[], logprobs=[]) for _, row in rows]
+    for (_, row), expected in zip(rows, alone, strict=True):
+        sample(model, [expected], stop_ids=STOP, pad_id=0)
+        if takes_gaps(model.config) and data.draw(st.booleans()):  # most of what it looks up is right
+            wrong = data.draw(st.sets(st.integers(0, 23), max_size=4))
+            row.lookup = Lookup([5 if place in wrong else token for place, token in enumerate(expected.ids)])
     running = Running(model, stop_ids=STOP, pad_id=0)
     for step in range(31):
         if come := [row for when, row in rows if when == step]:
             running.join(come)
         elif running.rows:
             running.step()
+        assert_sound(running)
     while running.rows:
         running.step()
     for (_, row), expected in zip(rows, alone, strict=True):
         assert (row.ids, row.finish) == (expected.ids, expected.finish)
         assert row.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+def test_right_guesses_save_passes_for_rows_that_joined(engine: LocalEngine) -> None:
+    rows = [Row(prompt=[5, 6, number], max_tokens=20, sampling=Sampling()) for number in (7, 8)]
+    passes = []
+    for _ in range(2):
+        counted = Counted(engine.model)
+        running = Running(counted, stop_ids=frozenset(), pad_id=0)
+        for row in rows:
+            running.join([row])
+            running.step()
+        while running.rows:
+            running.step()
+        passes.append(len(counted.calls))
+        replies = [row.ids for row in rows]
+        rows = [replace(row, ids=[], logprobs=[], lookup=Lookup(row.ids)) for row in rows]
+    assert [row.ids for row in rows] != replies, "the second time they were generated anew"
+    assert passes[1] < passes[0] / 2
+
+
+def test_a_batch_that_is_done_lets_go_of_its_cache(model: Any) -> None:
+    running = Running(model, stop_ids=frozenset(), pad_id=0)
+    running.join([Row(prompt=[5, 6, 7], max_tokens=3, sampling=Sampling())])
+    assert running.shape == (1, 3)
+    while running.rows:
+        running.step()
+    assert (running.shape, running._cache) == ((0, 0), None)
 
 
 def test_the_cache_is_no_wider_than_the_rows_under_way(model: Any) -> None:
@@ -187,6 +239,31 @@ def test_a_turn_that_is_added_later_does_not_wait(engine: LocalEngine) -> None:
     assert [name for name, _ in ended(batch)] == ["long"]
 
 
+def test_a_long_turn_goes_on_while_others_come_and_end_at_once(engine: LocalEngine) -> None:
+    batch = batch_of(engine, {"long": turn("the house on the hill", max_tokens=20)})
+    names: list[Any] = []
+    for number in range(100):
+        batch.add(number, turn(f"house {number}", max_tokens=1))
+        names += [name for name, _ in batch.step()]
+        if "long" in names:
+            break
+    assert number < 30
+
+
+def test_a_turn_that_is_given_up_makes_room(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(engine.model)
+    monkeypatch.setattr(engine, "model", counted)
+    batch = batch_of(engine, {"long": turn("the house on the hill", max_tokens=400), "short": TURNS["short"]})
+    [(first, _)] = batch.step()
+    batch.discard("long")
+    batch.add("next", TURNS["short"])
+    batch.add("never", TURNS["long"])
+    batch.discard("never")
+    assert [first, *(name for name, _ in ended(batch))] == ["short", "next"]
+    assert batch.idle
+    assert len(counted.calls) < 20
+
+
 def test_as_many_are_under_way_as_the_tokens_of_a_batch_allow(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(engine.model)
     monkeypatch.setattr(engine, "model", counted)
@@ -209,6 +286,17 @@ def test_questions_on_one_chunk_are_kept_together(engine: LocalEngine, monkeypat
     batch.add("next", turn("another chunk", max_tokens=1))
     assert [name for name, _ in found + ended(batch)] == ["0", "1", "2", "3", "next"]
     assert next(rows for rows, tokens in counted.calls if tokens > 1) == 1, "the chunk once"
+
+
+def test_alike_turns_keep_others_waiting_only_as_long_as_they_are_under_way(engine: LocalEngine) -> None:
+    batch = batch_of(engine, {"long": turn("quite another text", max_tokens=100), "first": turn("x", max_tokens=1)})
+    found = batch.step()
+    chunk = "the house on the hill is blue. " * 9
+    for number in range(3):
+        batch.add(number, turn(f"{chunk} question {number}", max_tokens=2 + number))
+    found += batch.step()
+    batch.add("next", turn("another chunk", max_tokens=1))
+    assert [name for name, _ in found + ended(batch)] == ["first", 0, 1, 2, "next", "long"]
 
 
 def test_what_does_not_fit_the_window_says_so(engine: LocalEngine) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 
-from memagent.core import Batching, Completion, Engine, Turn
+from memagent.core import Batch, Batching, Completion, Engine, Turn
 from memagent.core.types import Tokenizer
 
 # Seconds to wait for the turns of the other readings, whose last ones are being written to the journal.
@@ -21,10 +21,10 @@ _READING: ContextVar[object] = ContextVar("memagent_shared_reading", default=Non
 
 
 class SharedEngine:
-    """An engine whose `agenerate` generates turns together, of at most `most` at a time. For one event loop.
+    """An engine whose `agenerate` generates turns together. For one event loop.
 
-    A turn joins those that are under way where the engine takes that; else it waits until they have ended. A reading has
-    its share of them: one, if others fill the batch.
+    A turn joins those that are under way where the engine takes that; else it waits until they have ended, `most` of them
+    in one call. A reading has its share of so many: one, if others fill the batch.
     """
 
     lockstep = False
@@ -34,9 +34,9 @@ class SharedEngine:
         self._most = most
         self._readings = 0
         self._begin = engine.batch if isinstance(engine, Batching) else lambda: None
-        self._batch = self._begin()
+        self._batch: Batch | None = None  # while there are turns in it
         self._waiting: list[tuple[Turn, asyncio.Future[Completion], object]] = []
-        self._joined: dict[Hashable, asyncio.Future[Completion]] = {}
+        self._joined: dict[Hashable, tuple[asyncio.Future[Completion], object]] = {}
         self._arrived = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
@@ -81,19 +81,25 @@ class SharedEngine:
     async def agenerate(self, turn: Turn) -> Completion:
         """Answers one turn, together with others. Raises its ModelError."""
         result: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._batch = self._batch or self._begin()
         if self._batch is not None:
-            self._joined[result] = result
+            self._joined[result] = result, _READING.get()
             self._batch.add(result, turn)
         else:
             self._waiting.append((turn, result, _READING.get()))
-            self._arrived.set()
+        self._arrived.set()
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._generate_all())
-        return await result
+        try:
+            return await result
+        except asyncio.CancelledError:
+            if self._batch is not None and self._joined.pop(result, None) is not None:
+                self._batch.discard(result)
+            raise
 
     async def _generate_all(self) -> None:
-        while self._joined:
-            await self._go_on()
+        while self._batch is not None:
+            await self._go_on(self._batch)
         while self._waiting:
             await self._fill()
             batch = [(turn, result) for turn, result, _ in self._waiting[: self._most] if not result.done()]
@@ -106,25 +112,32 @@ class SharedEngine:
             for (_, result), one in zip(batch, made, strict=True):
                 _settle(result, one)
 
-    async def _go_on(self) -> None:
-        """Generates those that have joined until one of them has ended."""
-        assert self._batch is not None
-        ended: list[tuple[Hashable, Completion | Exception]]
+    async def _go_on(self, batch: Batch) -> None:
+        """Generates those that have joined until one of them has ended; the last one ends the batch."""
+        if batch.idle:
+            await self._fill()
         try:
-            ended = await asyncio.to_thread(self._batch.step)
+            ended = await asyncio.to_thread(batch.step)
         except Exception as error:
-            ended = [(key, error) for key in self._joined]
-            self._batch = self._begin()
-        for key, one in ended:
-            _settle(self._joined.pop(key), one)
+            ended = [(result, error) for result in self._joined]
+        for result, one in ended:
+            joined = self._joined.pop(result, None)
+            if joined is not None:
+                _settle(joined[0], one)
+        if not self._joined:
+            self._batch = None
 
     async def _fill(self) -> None:
         """Waits until every reading has a turn here, or for a moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while len(self._waiting) < self._most and len({whose for _, _, whose in self._waiting}) < self._readings:
+                while len(here := self._here()) < self._most and len(set(here)) < self._readings:
                     self._arrived.clear()
                     await self._arrived.wait()
+
+    def _here(self) -> list[object]:
+        """Whose turns are here, one for each turn."""
+        return [*(whose for _, _, whose in self._waiting), *(whose for _, whose in self._joined.values())]
 
 
 def _settle(result: asyncio.Future[Completion], one: Completion | Exception) -> None:

@@ -49,8 +49,18 @@ def cutting(session: Session) -> Iterator[None]:
         "cutting into chunks", BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=err, transient=True
     ) as bar:
         task = bar.add_task("", total=len(session.document))
-        session.cut_to = lambda end: bar.update(task, completed=end)
-        yield
+        read = 0
+
+        def told(end: int) -> None:
+            nonlocal read
+            read = max(read, end)
+            bar.update(task, completed=read)
+
+        session.document.follower = told
+        try:
+            yield
+        finally:
+            session.document.follower = None
 
 
 class _View:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import typer
 
@@ -19,7 +19,8 @@ from memagent.session import Progress, Session
 
 def load_document(stack: ExitStack, paths: list[str], encoding: str | None, as_json: bool) -> Document:
     """The document; the stack closes it. Files that were left out are named."""
-    with err.status("reading files"):  # where it is a terminal
+    typed = "-" in paths
+    with nullcontext() if typed else err.status("reading files"):  # where it is a terminal
         document = stack.enter_context(load(paths, encoding=encoding))
     interrupts.check()
     if not as_json:

@@ -159,10 +159,22 @@ class Ranker(Protocol):
 
 
 class Batch(Protocol):
-    """Turns that an engine works on together. More may be added while others are under way."""
+    """Turns that an engine works on together. More may be added while others are under way.
+
+    A turn that failed has its exception in its place. After an error that is raised, a batch is of no more use.
+    """
 
     def add(self, key: Hashable, turn: Turn) -> None:
-        """One more turn, under a name of the caller's."""
+        """One more turn, under a name of the caller's. `step` may be under way in another thread."""
+        ...
+
+    def discard(self, key: Hashable) -> None:
+        """Gives up a turn: nothing comes of it, unless it has ended by now. As `add`, from any thread."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether no turn is under way; others may wait."""
         ...
 
     def step(self) -> list[tuple[Hashable, Completion | Exception]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias
@@ -71,7 +71,11 @@ class Document:
 
     It is a snapshot: sources may change or vanish after loading. Reading is safe from several threads. Close it, or use it
     as a context manager, to free the temporary file; a document that is dropped frees it as well.
+
+    `follower` is told up to which character the document is read, each time: for those who show how far that is.
     """
+
+    follower: Callable[[int], None] | None = None
 
     def __init__(self, spool: Spool, files: Sequence[SourceFile], skipped: Sequence[Skipped] = ()) -> None:
         self._spool = spool
@@ -104,6 +108,8 @@ class Document:
 
     def read(self, start: int, end: int) -> str:
         """Characters [start, end), with the rules of slicing: `text[start:end]`."""
+        if self.follower is not None:
+            self.follower(end)
         return self._spool.read(start, end)
 
     def locate(self, offset: int) -> Location:

@@ -1,8 +1,8 @@
 """Continuous batching: turns of a model in process join others that are under way, and leave as they end.
 
 In one call for many turns, all wait for the longest reply. Here the next turn takes the place of one that has ended: a
-reading whose model skips a chunk goes on with the next at once. Nothing depends on time: turns that are added after the
-same steps are computed in the same batches.
+reading whose model skips a chunk goes on with the next at once. Turns that are added after the same steps are computed in
+the same batches.
 """
 
 from __future__ import annotations
@@ -38,22 +38,32 @@ class _Entry:
 class ContinuousBatch:
     """The turns of an engine whose model takes rows, as many at once as its memory holds; the others wait in their order.
 
-    Where those that wait begin alike (several questions on a chunk that is shown first), or are equal, they are worth more
-    together than at once: then the next ones are let in when all have ended.
+    Those that are let in at the same time and begin alike (several questions on a chunk that is shown first), or are equal,
+    share their prefill. So that the turns after them do, too, no others are let in until all of them have ended.
     """
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
-        self._added: deque[tuple[Hashable, Turn]] = deque()  # to which another thread may add
+        # To these another thread may add.
+        self._added: deque[tuple[Hashable, Turn]] = deque()
+        self._given_up: deque[Hashable] = deque()
         self._waiting: deque[_Entry] = deque()
         self._going: list[_Entry] = []
         self._ended: list[tuple[Hashable, Completion | Exception]] = []
         self._running = self._empty()
-        self._together = False
+        self._alike: list[_Entry] = []  # those that were let in last, if they begin alike
 
     def add(self, key: Hashable, turn: Turn) -> None:
         """One more turn. It may be added while another thread is in `step`, and joins there."""
         self._added.append((key, turn))
+
+    def discard(self, key: Hashable) -> None:
+        """Gives up a turn, also from another thread."""
+        self._given_up.append(key)
+
+    @property
+    def idle(self) -> bool:
+        return not self._going
 
     def step(self) -> list[tuple[Hashable, Completion | Exception]]:
         while not self._ended and (self._added or self._waiting or self._going):
@@ -67,7 +77,8 @@ class ContinuousBatch:
         return ended
 
     def _receive(self) -> None:
-        """Encodes what was added."""
+        """Encodes what was added, and takes away what was given up."""
+        lost = {self._given_up.popleft() for _ in range(len(self._given_up))}
         while self._added:
             key, turn = self._added.popleft()
             began = time.perf_counter()
@@ -76,32 +87,41 @@ class ContinuousBatch:
                 self._waiting.append(_Entry(key, row, time.perf_counter() - began))
             else:
                 self._ended.append((key, row))
+        if lost:
+            self._ended = [(key, result) for key, result in self._ended if key not in lost]
+            self._waiting = deque(entry for entry in self._waiting if entry.key not in lost)
+            for entry in self._going:
+                if entry.key in lost:
+                    entry.row.max_tokens = len(entry.row.ids)  # it is done, and makes room for others
+            self._going = [entry for entry in self._going if entry.key not in lost]
+            if not self._going:
+                self._running = self._empty()
 
     def _advance(self) -> None:
-        """Lets in what there is room for; if there is none, gives each row its next token."""
+        """Lets in what there is room for, and gives each row its next token."""
         came = self._let_in()
-        for part in _of_like_length(came):
+        for part in [came] if came and came == self._alike else _of_like_length(came):
             with _timed(part):
                 self._running.join([entry.row for entry in part])
-        if self._going and not came:
+        self._collect()
+        if self._going:
             with _timed(self._going):
                 self._running.step()
         self._collect()
 
     def _let_in(self) -> list[_Entry]:
         """Those of the waiting that come next, as far as the tokens of a batch allow; the first in any case."""
-        if self._together and self._going:
+        if not all(entry.row.done for entry in self._alike):
             return []
         came: list[_Entry] = []
-        widest = max((entry.row.places for entry in self._going), default=0)
+        held, widest = self._running.shape
         while self._waiting:
             widest = max(widest, self._waiting[0].row.places)
-            if self._going and (len(self._going) + 1) * widest > self._engine.batch_tokens:
+            if self._going and max(held, len(self._going) + 1) * widest > self._engine.batch_tokens:
                 break
             came.append(self._waiting.popleft())
             self._going.append(came[-1])
-        if came:
-            self._together = begin_alike(self._engine.model.config, [entry.row for entry in came])
+        self._alike = came if came and begin_alike(self._engine.model.config, [entry.row for entry in came]) else []
         return came
 
     def _collect(self) -> None:
@@ -113,7 +133,8 @@ class ContinuousBatch:
     def _retreat(self) -> None:
         """Memory ran out: all begin again, half of them at once, each with what it has of its reply."""
         self._collect()
-        self._running, going, self._going = self._empty(), self._going, []
+        self._running, self._alike = self._empty(), []
+        going, self._going = self._going, []
         if len(going) == 1:
             self._ended.append((going[0].key, self._engine.too_much(going[0].row)))
         elif going:
@@ -140,6 +161,8 @@ def _of_like_length(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
 def _timed(entries: Sequence[_Entry]) -> Iterator[None]:
     """Shares the time that this takes among entries."""
     began = time.perf_counter()
-    yield
-    for entry in entries:
-        entry.seconds += (time.perf_counter() - began) / len(entries)
+    try:
+        yield
+    finally:
+        for entry in entries:
+            entry.seconds += (time.perf_counter() - began) / len(entries)

@@ -187,7 +187,7 @@ class LocalEngine:
         return lost
 
     def halve(self, rows: Sequence[Row]) -> int:
-        """Half of the rows, for which memory ran out: so many, and no more, will be generated at once from now on."""
+        """Half of the rows, for which memory ran out. From now on, no more tokens are generated at once than these take."""
         half = (len(rows) + 1) // 2
         self.batch_tokens = min(self.batch_tokens, half * max(row.places for row in rows))
         log.warning("out of memory with %d prompts at once: going on with %d", len(rows), half)

@@ -111,17 +111,23 @@ class Running:
     def __init__(self, model: Any, *, stop_ids: frozenset[int], pad_id: int) -> None:
         self._model, self._stop_ids, self._pad_id = model, stop_ids, pad_id
         self._takes_rows = takes_rows(model.config)
-        self._places: list[Row] = []  # of the batch: rows that are done stay until others come, or until they are a quarter
-        self._starts: list[int] = []  # the column in which each begins
-        self._cache: Any = None
-        # The columns that each sees, and the position of its next token.
-        self._mask_BT = self._next_B1 = torch.empty(0)
-        self._padded = False
+        self._places: list[Row]  # of the batch: rows that are done stay until others come, or until they are a quarter
+        self._starts: list[int]  # the column in which each begins
+        self._cache: Any
+        self._mask_BT: torch.Tensor  # the columns that each sees
+        self._next_B1: torch.Tensor  # the position of its next token
+        self._padded: bool
+        self._clear()
 
     @property
     def rows(self) -> list[Row]:
         """Those that are not done."""
         return [row for row in self._places if not row.done]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Places and columns of the cache, of which the room in it is no part."""
+        return len(self._places), self._mask_BT.shape[1]
 
     @torch.inference_mode()
     def join(self, rows: Sequence[Row]) -> None:
@@ -132,6 +138,8 @@ class Running:
         others = bool(self.rows)
         if others and not self._takes_rows:
             raise ValueError(f"a model of the kind {self._model.config.model_type!r} takes no rows on the way")
+        if not others:
+            self._clear()  # before memory is taken for the next
         distinct: dict[tuple[int, ...], int] = {}
         shared = [distinct.setdefault(row.begun, len(distinct)) for row in rows]
         logits_BV, cache, mask_BT, position_BT = _prefilled(self._model, list(distinct), self._pad_id)
@@ -178,6 +186,14 @@ class Running:
             mask_BT[:, -width:] = (torch.arange(width, device=mask_BT.device) <= right_B1).to(mask_BT.dtype)
         on = [0 if row.done else 1 + more for row, more in zip(rows, right, strict=True)]
         self._next_B1 = self._next_B1 + torch.tensor(on, device=mask_BT.device)[:, None]
+        if not self.rows:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Lets go of the cache."""
+        self._places, self._starts, self._cache = [], [], None
+        self._mask_BT = self._next_B1 = torch.empty(0, 0)
+        self._padded = False
 
     def _guesses(self) -> list[Sequence[int]]:
         """What each row guesses, as far as no row takes more places for it than the one that may take the most."""
