@@ -41,6 +41,20 @@ def test_read_from_a_path_and_from_text(tmp_path):
     assert str(path) in from_path.quotes[0].place
 
 
+def test_a_document_that_is_followed_is_searched_as_ever():
+    read, places = memagent.from_text(TEXT * 9), []
+    read.follower = places.append
+    found = memagent.read(
+        read,
+        "the code for amber-falcon?",
+        model=scripted(lambda turn: "4821973" if FACT in turn.user else "not found"),
+        reader="retrieve",
+        **OPTIONS,
+    )
+    assert found.answer == "4821973"
+    assert max(places) == len(read)
+
+
 def test_aread_gives_what_read_gives():
     there = memagent.read(memagent.from_text(TEXT), "the code?", model=scripted(), **OPTIONS)
     here = asyncio.run(memagent.aread(memagent.from_text(TEXT), "the code?", model=scripted(), **OPTIONS))
