@@ -318,6 +318,30 @@ def speed_on_servers() -> Figure:
     return figure
 
 
+def chunk_first() -> Figure:
+    """Right answers of two models that differ in what a prompt shows first."""
+    rows = table("order")
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    lengths = list(dict.fromkeys(row["windows"] for row in rows))
+    figure, axes = panels(len(lengths))
+    for one, windows in zip(axes, lengths, strict=True):
+        for shift, first, colour in ((-0.2, "question", BLUE), (0.2, "text", ORANGE)):
+            cells = [row for row in rows if (row["first"], row["windows"]) == (first, windows)]
+            share = [100 * int(row["right"]) / int(row["n"]) for row in cells]
+            bounds = [wilson(int(row["right"]), int(row["n"])) for row in cells]
+            spread = [
+                [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
+                [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
+            ]
+            places = [place + shift for place in range(len(tasks))]
+            one.bar(places, share, width=0.36, yerr=spread, color=colour, label=f"the {first} first", error_kw={"lw": 0.8})
+        one.set_xticks(range(len(tasks)), tasks)
+        one.set(title=f"{windows} windows", ylabel="% right", ylim=(0, 118))
+        one.set_yticks(range(0, 101, 20))
+    axes[0].legend(loc="upper left", fontsize=8, ncols=2)
+    return figure
+
+
 def scaling() -> Figure:
     figure, (left, right) = panels(2)
     rows = table("scaling")
@@ -446,6 +470,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         memory_and_hops,
         speed_and_memory,
         speed_on_servers,
+        chunk_first,
         scaling,
         service,
         cluster,

@@ -70,7 +70,7 @@ class Readings:
         self._opened = open_model(model, base_url=base_url, api_key=api_key, **arguments.opening)
         self._model, self._base_url, self._arguments = model, base_url, arguments
         self._settings({})  # what cannot work is said at once
-        self._engine_of: tuple[asyncio.AbstractEventLoop, SharedEngine] | None = None
+        self._sharing: tuple[asyncio.AbstractEventLoop, SharedEngine] | None = None
         self._lock = Lock()
         self._unfinished = defaultdict[tuple[object, str], list[str]](list)
         for record in self._journal.list(limit=None) if self._journal else ():
@@ -106,9 +106,9 @@ class Readings:
         engine, loop = self._opened.engine, asyncio.get_running_loop()
         if not engine.lockstep:
             return self._opened, nullcontext()
-        if self._engine_of is None or self._engine_of[0] is not loop:
-            self._engine_of = loop, SharedEngine(engine, engine.concurrency)
-        shared = self._engine_of[1]
+        if self._sharing is None or self._sharing[0] is not loop:
+            self._sharing = loop, SharedEngine(engine, engine.concurrency)
+        shared = self._sharing[1]
         return replace(self._opened, engine=shared), shared.reading()
 
     def _begun(
