@@ -327,15 +327,15 @@ def chunk_first() -> Figure:
     for one, windows in zip(axes, lengths, strict=True):
         for shift, first, colour in ((-0.2, "question", BLUE), (0.2, "text", ORANGE)):
             cells = [row for row in rows if (row["first"], row["windows"]) == (first, windows)]
-            share = [100 * int(row["right"]) / int(row["n"]) for row in cells]
-            bounds = [wilson(int(row["right"]), int(row["n"])) for row in cells]
+            share = [100 * float(row["right"]) / int(row["n"]) for row in cells]
+            bounds = [wilson(float(row["right"]), int(row["n"])) for row in cells]
             spread = [
                 [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
                 [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
             ]
             places = [place + shift for place in range(len(tasks))]
             one.bar(places, share, width=0.36, yerr=spread, color=colour, label=f"the {first} first", error_kw={"lw": 0.8})
-        one.set_xticks(range(len(tasks)), tasks)
+        one.set_xticks(range(len(tasks)), [task.replace(" of ", " of\n") for task in tasks])
         one.set(title=f"{windows} windows", ylabel="% right", ylim=(0, 118))
         one.set_yticks(range(0, 101, 20))
     axes[0].legend(loc="upper left", fontsize=8, ncols=2)
