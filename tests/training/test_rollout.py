@@ -291,7 +291,7 @@ def test_the_readings_of_a_group_share_the_prefill_of_their_first_turn(
     forward = type(policy.causal).forward
 
     def counted(model: Any, input_ids: Any = None, **options: Any) -> Any:
-        if options.get("past_key_values") is None:
+        if not (cache := options.get("past_key_values")) or not cache.get_seq_length():
             prefilled.append(len(input_ids))
         return forward(model, input_ids=input_ids, **options)
 
