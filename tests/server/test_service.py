@@ -225,6 +225,43 @@ def test_what_a_killed_service_left_of_uploads_goes_with_the_next_start(tmp_path
     assert len(left) == len(here) - 1
 
 
+def test_a_reading_that_a_killed_service_had_begun_but_not_noted_goes_with_the_next_start(tmp_path) -> None:
+    far = threading.Event()
+
+    def slowly(turn) -> str:
+        far.set()
+        time.sleep(0.2)
+        return script(turn)
+
+    with served(model(slowly), tmp_path) as client:
+        ids = [client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"] for _ in range(2)]
+        assert far.wait(30)
+        while not all(client.get(f"/v1/readings/{id}").json().get("progress") for id in ids):
+            time.sleep(0.01)
+    with closing(Store(tmp_path)) as store:
+        store.change(ids[0], reading=None)
+    with served(model(), tmp_path) as client:
+        assert [ended(client, id)["status"] for id in ids] == ["answered"] * 2
+    with Journal.open(tmp_path / "journal.sqlite3") as journal:
+        assert sorted(str(record.document["job"]) for record in journal.list(None)) == sorted(ids)
+
+
+def test_a_reading_that_cannot_be_noted_is_not_left_in_the_journal(tmp_path, monkeypatch) -> None:
+    change = Store.change
+
+    def fails(self, id, **values):
+        if "reading" in values:
+            raise OSError("no space left on device")
+        return change(self, id, **values)
+
+    with served(model(), tmp_path) as client:
+        monkeypatch.setattr(Store, "change", fails)
+        id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
+        assert ended(client, id)["status"] == "failed"
+    with Journal.open(tmp_path / "journal.sqlite3") as journal:
+        assert journal.list(None) == ()
+
+
 def test_only_the_user_of_the_service_can_read_its_folder(tmp_path) -> None:
     before = os.umask(0)
     try:

@@ -68,7 +68,9 @@ class Jobs:
         """Goes on with what was waiting or under way when the service ended."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.desk.store.tidy)
-        for job in await asyncio.to_thread(self.desk.store.unfinished):
+        unfinished = await asyncio.to_thread(self.desk.store.unfinished)
+        await asyncio.to_thread(self.desk.forget_unnoted, unfinished)
+        for job in unfinished:
             if job.kept:
                 self._enter(job)
             else:  # nobody can ask for its answer any more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -19,6 +20,8 @@ from memagent.server.store import Store
 from memagent.server.values import Job
 from memagent.session import Progress, Session, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+
+_LABEL = "job"  # what the journal calls the job of a reading
 
 # Called, from any thread, whenever a reading has moved.
 Moved: TypeAlias = Callable[[Progress], None]
@@ -54,6 +57,15 @@ class Desk:
             job = parent
         return job
 
+    def forget_unnoted(self, jobs: Sequence[Job]) -> None:
+        """Deletes what these jobs had begun to read when the service was killed, before they had noted it: they begin
+        again, and nothing else would ever delete it."""
+        begun = {job.id for job in jobs if job.status == "running" and job.reading is None}
+        if begun:
+            for record in self.journal.list(None, "interrupted"):
+                if record.document.get(_LABEL) in begun:
+                    self.journal.delete(record.id)
+
     async def read(self, job: Job, moved: Moved) -> Reading:
         """Reads a job to its end, from where its reading stood. Raises what ended it.
 
@@ -78,7 +90,8 @@ class Desk:
         whole = self.whole(job)
         document = self.shelf.open(whole.documents, whole.owner)
         paths = self.shelf.paths(whole.documents, whole.owner)
-        return Session(document, self.opened, self.settings(whole), self.journal, paths=paths)
+        label = {_LABEL: job.id}
+        return Session(document, self.opened, self.settings(whole), self.journal, paths=paths, label=label)
 
     def _begun(self, session: Session, job: Job) -> Progress:
         """The reading of a job, which the journal and the store have now."""
@@ -96,7 +109,11 @@ class Desk:
             session.settings = from_memory(settings, record.id, left_by(self.journal, record, session.document), **own)
             assert session.settings.reader == KeptReader.name
         [progress] = session.start([job.question])
-        self.store.change(job.id, reading=progress.id)
+        assert progress.id is not None
+        with ExitStack() as failed:
+            failed.callback(self.journal.delete, progress.id)
+            self.store.change(job.id, reading=progress.id)
+            failed.pop_all()
         return progress
 
 
