@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, Self, TypeAlias, TypeVar
 
 from memagent import tracing
-from memagent.core import Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
+from memagent.core import Batch, Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
 
@@ -189,7 +189,7 @@ class _Together:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._batch = (engine.batch() if isinstance(engine, Batching) else None) or _Lockstep(engine)
+        self._batch = batch_of(engine)
         self._traces: dict[Hashable, tuple[int, Turn, ExitStack, tracing.Told]] = {}
         self._ids = defaultdict[int, set[str]](set)
 
@@ -232,12 +232,12 @@ class _Together:
 
 
 class _Lockstep:
-    """A batch for engines that have none of their own: all turns in one call."""
+    """A batch for engines that have none of their own: up to `most` turns in one call; the others wait for it to end."""
 
     idle = True
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, most: int | None) -> None:
+        self._engine, self._most = engine, most
         self._turns: dict[Hashable, Turn] = {}
 
     def add(self, key: Hashable, turn: Turn) -> None:
@@ -247,8 +247,20 @@ class _Lockstep:
         self._turns.pop(key, None)
 
     def step(self) -> list[tuple[Hashable, Completion | Exception]]:
-        turns, self._turns = self._turns, {}
-        return list(zip(turns, self._engine.generate(list(turns.values())), strict=True)) if turns else []
+        next_ones = [(key, self._turns.pop(key, None)) for key in list(self._turns)[: self._most]]
+        turns = {key: turn for key, turn in next_ones if turn is not None}  # without those that are given up meanwhile
+        if not turns:
+            return []
+        try:
+            made = self._engine.generate(list(turns.values()))
+        except Exception as error:
+            made = [error] * len(turns)
+        return list(zip(turns, made, strict=True))
+
+
+def batch_of(engine: Engine, most: int | None = None) -> Batch:
+    """An empty batch of an engine in process: its own, or one that calls it with up to `most` turns at a time."""
+    return (engine.batch() if isinstance(engine, Batching) else None) or _Lockstep(engine, most)
 
 
 async def aread(

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from memagent.core import Completion, Sampling, Turn
 from memagent.driver import Transcript, TurnRecord, read, read_batch
 from memagent.errors import ContextTooLongError, ModelError
+from memagent.models import continuous
 from memagent.models import lookup as looking
+from memagent.models.cache import FullLayer
 from memagent.models.continuous import ContinuousBatch
 from memagent.models.kinds import _TESTED, _WINDOWED, takes_gaps, takes_rows
 from memagent.models.local import LocalEngine
@@ -145,6 +147,20 @@ def test_right_guesses_save_passes_for_rows_that_joined(engine: LocalEngine) -> 
         rows = [replace(row, ids=[], logprobs=[], lookup=Lookup(row.ids)) for row in rows]
     assert [row.ids for row in rows] != replies, "the second time they were generated anew"
     assert passes[1] < passes[0] / 2
+
+
+def test_tokens_are_written_into_the_room_of_the_cache() -> None:
+    layer: Any = FullLayer()  # type: ignore[no-untyped-call]
+    parts = [torch.randn(2, 1, length, 4) for length in (64, 1)]
+    for part in parts:
+        layer.update(part, part)
+    first = layer.keys.data_ptr()
+    for _ in range(8):
+        parts.append(torch.randn(2, 1, 1, 4))
+        layer.update(parts[-1], parts[-1])
+    assert layer.keys.data_ptr() == first, "nothing was copied"
+    assert torch.equal(layer.keys, torch.cat(parts, dim=2))
+    assert torch.equal(layer.values, layer.keys)
 
 
 def test_a_batch_that_is_done_lets_go_of_its_cache(model: Any) -> None:
@@ -299,6 +315,89 @@ def test_alike_turns_keep_others_waiting_only_as_long_as_they_are_under_way(engi
     assert [name for name, _ in found + ended(batch)] == ["first", 0, 1, 2, "next", "long"]
 
 
+def test_a_turn_that_cannot_be_encoded_and_a_pass_that_breaks_fail_their_turns_and_no_others(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BreaksOnce(Cramped):
+        def __call__(self, **options: Any) -> Any:
+            self.refused += 1
+            if self.refused == 6:
+                raise RuntimeError("a device is gone")
+            return self.model(**options)
+
+    whole = engine.row
+
+    def row(turn: Turn) -> Any:
+        if turn.user == "x":
+            raise KeyError("a template")
+        return whole(turn)
+
+    monkeypatch.setattr(engine, "row", row)
+    monkeypatch.setattr(engine, "model", BreaksOnce(engine.model, 0))
+    batch = batch_of(engine, TURNS)
+    found = ended(batch)
+    batch.add("next", TURNS["short"])
+    found += ended(batch)
+    assert {name: type(made) for name, made in found} == {
+        "shorter": KeyError,
+        "short": Completion,
+        "long": RuntimeError,
+        "drawn": RuntimeError,
+        "next": Completion,
+    }
+
+
+def test_places_of_rows_that_are_done_count_until_they_are_taken(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells: list[int] = []
+
+    class Watched(Counted):
+        def __call__(self, **options: Any) -> Any:
+            cells.append(options["attention_mask"].numel() if options["attention_mask"] is not None else 0)
+            return super().__call__(**options)
+
+    monkeypatch.setattr(engine, "model", Watched(engine.model))
+    monkeypatch.setattr(engine, "batch_tokens", 1 << 15)
+    short = {name: turn(f"{name} house", max_tokens=2) for name in "ab"}
+    batch = batch_of(engine, {**short, **{name: turn(f"{name} house", max_tokens=40) for name in "cdefghi"}})
+    assert [name for name, _ in batch.step()] == ["a", "b"]  # less than a quarter: they stay in their places
+    wide = engine.row(turn("the house on the hill is blue. " * 9, max_tokens=5))
+    assert isinstance(wide, Row)
+    assert 8 * wide.places < 9 * len(wide.prompt)
+    monkeypatch.setattr(engine, "batch_tokens", 9 * len(wide.prompt) - 1)
+    batch.add("wide", turn("the house on the hill is blue. " * 9, max_tokens=5))
+    assert "wide" in dict(ended(batch))
+    assert max(cells) <= engine.batch_tokens
+
+
+def test_alike_turns_are_computed_in_one_part_and_others_with_those_of_their_length(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(engine.model)
+    monkeypatch.setattr(engine, "model", counted)
+    chunk = "the house on the hill is blue. " * 6
+    alike = [turn(f"{chunk} question{' indeed' * 9 * number}", max_tokens=1) for number in range(4)]
+    ended(batch_of(engine, {str(number): one for number, one in enumerate(alike)}))
+    assert [rows for rows, _ in counted.calls] == [1, 4]
+    counted.calls.clear()
+    unlike = {"a": turn("a house", max_tokens=1), "long": turn("the house on the hill is blue. " * 9, max_tokens=1)}
+    ended(batch_of(engine, unlike))
+    assert [rows for rows, _ in counted.calls] == [1, 1]
+
+
+def test_what_is_given_up_before_it_is_told_is_not_told_and_leaves_nothing(engine: LocalEngine) -> None:
+    batch = batch_of(engine, {"too long": turn("word " * 600), "long": TURNS["long"], "short": TURNS["short"]})
+    names: list[Any] = []
+    while "short" not in names:
+        names += [name for name, _ in batch.step()]
+    batch.add("too long again", turn("word " * 600))
+    for name in ("too long again", "long"):
+        batch.discard(name)
+    assert batch.step() == []
+    assert batch._running.shape == (0, 0)
+
+
 def test_what_does_not_fit_the_window_says_so(engine: LocalEngine) -> None:
     [(name, error), *others] = ended(batch_of(engine, {"too long": turn("word " * 600), **TURNS}))
     assert name == "too long"
@@ -312,11 +411,22 @@ def test_memory_that_runs_out_on_the_way_halves_the_batch_and_loses_nothing(
 ) -> None:
     turns = {str(seed): turn(f"house {seed}", seed=seed, temperature=seed % 2, max_tokens=5 + seed) for seed in range(7)}
     expected = {name: engine.generate([one])[0].text for name, one in turns.items()}  # type: ignore[union-attr]
-    cramped = Cramped(engine.model, rows)
+
+    class Counting(Cramped):
+        calls = 0
+
+        def __call__(self, **options: Any) -> Any:
+            self.calls += 1
+            return super().__call__(**options)
+
+    cramped = Counting(engine.model, rows)
     monkeypatch.setattr(engine, "model", cramped)
     monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
+    monkeypatch.setattr(continuous.time, "perf_counter", lambda: float(cramped.calls))
     found = dict(ended(batch_of(engine, turns)))
     assert {name: made.text for name, made in found.items() if isinstance(made, Completion)} == expected
+    spent = sum(made.seconds for made in found.values() if isinstance(made, Completion))
+    assert spent == pytest.approx(cramped.calls), "also what was spent in vain"
     assert cramped.refused
     refused = cramped.refused
     ended(batch_of(engine, turns))

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 
-from memagent.core import Batch, Batching, Completion, Engine, Turn
+from memagent.core import Batch, Completion, Engine, Turn
 from memagent.core.types import Tokenizer
+from memagent.driver import batch_of
 
 # Seconds to wait for the turns of the other readings, whose last ones are being written to the journal.
 _PATIENCE = 0.05
@@ -33,10 +34,8 @@ class SharedEngine:
         self._engine = engine
         self._most = most
         self._readings = 0
-        self._begin = engine.batch if isinstance(engine, Batching) else lambda: None
         self._batch: Batch | None = None  # while there are turns in it
-        self._waiting: list[tuple[Turn, asyncio.Future[Completion], object]] = []
-        self._joined: dict[Hashable, tuple[asyncio.Future[Completion], object]] = {}
+        self._turns: dict[Hashable, tuple[asyncio.Future[Completion], object]] = {}  # by name, with whose they are
         self._arrived = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
@@ -80,73 +79,42 @@ class SharedEngine:
 
     async def agenerate(self, turn: Turn) -> Completion:
         """Answers one turn, together with others. Raises its ModelError."""
+        batch = self._batch = self._batch or batch_of(self._engine, self._most)
         result: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._batch = self._batch or self._begin()
-        if self._batch is not None:
-            self._joined[result] = result, _READING.get()
-            self._batch.add(result, turn)
-        else:
-            self._waiting.append((turn, result, _READING.get()))
+        self._turns[result] = result, _READING.get()
+        batch.add(result, turn)
         self._arrived.set()
         if self._work is None or self._work.done():
-            self._work = asyncio.create_task(self._generate_all())
+            self._work = asyncio.create_task(self._generate_all(batch))
         try:
             return await result
         except asyncio.CancelledError:
-            if self._batch is not None and self._joined.pop(result, None) is not None:
-                self._batch.discard(result)
+            if self._turns.pop(result, None) is not None:
+                batch.discard(result)
             raise
 
-    async def _generate_all(self) -> None:
-        while self._batch is not None:
-            await self._go_on(self._batch)
-        while self._waiting:
-            await self._fill()
-            batch = [(turn, result) for turn, result, _ in self._waiting[: self._most] if not result.done()]
-            self._waiting = self._waiting[self._most :]
-            made: list[Completion | Exception]
-            try:
-                made = await asyncio.to_thread(self._engine.generate, [turn for turn, _ in batch])
-            except Exception as error:
-                made = [error] * len(batch)
-            for (_, result), one in zip(batch, made, strict=True):
-                _settle(result, one)
-
-    async def _go_on(self, batch: Batch) -> None:
-        """Generates those that have joined until one of them has ended; the last one ends the batch."""
-        if batch.idle:
-            await self._fill()
-        try:
-            ended = await asyncio.to_thread(batch.step)
-        except Exception as error:
-            ended = [(result, error) for result in self._joined]
-        for result, one in ended:
-            joined = self._joined.pop(result, None)
-            if joined is not None:
-                _settle(joined[0], one)
-        if not self._joined:
-            self._batch = None
+    async def _generate_all(self, batch: Batch) -> None:
+        """Generates turns until there are none; the last one ends the batch."""
+        while self._turns:
+            if batch.idle:
+                await self._fill()
+            for key, made in await asyncio.to_thread(batch.step):
+                result, _ = self._turns.pop(key, (None, None))
+                if result is None or result.done():  # its reading was given up
+                    continue
+                if isinstance(made, Exception):
+                    result.set_exception(made)
+                else:
+                    result.set_result(made)
+        self._batch = None
 
     async def _fill(self) -> None:
         """Waits until every reading has a turn here, or for a moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while len(here := self._here()) < self._most and len(set(here)) < self._readings:
+                while len(self._turns) < self._most and len({whose for _, whose in self._turns.values()}) < self._readings:
                     self._arrived.clear()
                     await self._arrived.wait()
-
-    def _here(self) -> list[object]:
-        """Whose turns are here, one for each turn."""
-        return [*(whose for _, _, whose in self._waiting), *(whose for _, whose in self._joined.values())]
-
-
-def _settle(result: asyncio.Future[Completion], one: Completion | Exception) -> None:
-    if result.done():  # its reading was given up
-        return
-    if isinstance(one, Exception):
-        result.set_exception(one)
-    else:
-        result.set_result(one)
 
 
 def under_way(engine: Engine) -> AbstractContextManager[None]:

@@ -161,7 +161,7 @@ class Ranker(Protocol):
 class Batch(Protocol):
     """Turns that an engine works on together. More may be added while others are under way.
 
-    A turn that failed has its exception in its place. After an error that is raised, a batch is of no more use.
+    A turn that failed has its exception in its place, whatever it is.
     """
 
     def add(self, key: Hashable, turn: Turn) -> None:

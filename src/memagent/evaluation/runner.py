@@ -109,7 +109,7 @@ def evaluate(evaluation: Evaluation, folder: RunFolder, watcher: Watcher | None 
     run.tally.finished = run.tally.total - len(work)
     if evaluation.opened.engine.lockstep:
         for place in range(0, len(work), evaluation.batch):
-            run.in_batches(work[place : place + evaluation.batch])
+            run.in_batch(work[place : place + evaluation.batch])
     else:
         asyncio.run(run.at_once(iter(work), min(evaluation.concurrency, len(work))))
     run.settle()
@@ -136,7 +136,7 @@ class _Run:
         self._lock = threading.Lock()
         self._doubtful: list[tuple[Record, str | None]] = []  # failures that may mean that the server is down
 
-    def in_batches(self, work: Sequence[tuple[Entry, int]]) -> None:
+    def in_batch(self, work: Sequence[tuple[Entry, int]]) -> None:
         """Runs a batch of readings together, and records each as soon as it ends."""
         readings = [reading for entry, n in work if (reading := self._begin(entry, n)) is not None]
         recorded: set[int] = set()

@@ -71,8 +71,8 @@ class ContinuousBatch:
                 try:
                     self._receive()
                     self._advance()
-                except torch.OutOfMemoryError:
-                    self._retreat()
+                except Exception as error:
+                    self._fail(error)
         ended, self._ended = self._ended, []
         return ended
 
@@ -82,7 +82,7 @@ class ContinuousBatch:
         while self._added:
             key, turn = self._added.popleft()
             began = time.perf_counter()
-            row = self._engine.row(turn)
+            row = self._encoded(turn)
             if isinstance(row, Row):
                 self._waiting.append(_Entry(key, row, time.perf_counter() - began))
             else:
@@ -97,10 +97,22 @@ class ContinuousBatch:
             if not self._going:
                 self._running = self._empty()
 
+    def _encoded(self, turn: Turn) -> Row | Exception:
+        try:
+            return self._engine.row(turn)
+        except Exception as error:
+            return error
+
     def _advance(self) -> None:
-        """Lets in what there is room for, and gives each row its next token."""
+        """Lets in what there is room for, and gives each row its next token; fewer rows if memory runs out."""
+        try:
+            self._join_and_step()
+        except torch.OutOfMemoryError:
+            self._retreat()
+
+    def _join_and_step(self) -> None:
         came = self._let_in()
-        for part in [came] if came and came == self._alike else _of_like_length(came):
+        for part in [came] if came is self._alike else _of_like_length(came):
             with _timed(part):
                 self._running.join([entry.row for entry in part])
         self._collect()
@@ -140,6 +152,11 @@ class ContinuousBatch:
         elif going:
             self._engine.halve([entry.row for entry in going])
             self._waiting.extendleft(reversed(going))
+
+    def _fail(self, error: Exception) -> None:
+        """Something broke: those that are under way end with it, and those that wait begin afresh."""
+        self._ended += [(entry.key, error) for entry in self._going]
+        self._running, self._alike, self._going = self._empty(), [], []
 
     def _empty(self) -> Running:
         return Running(self._engine.model, stop_ids=self._engine.stop_ids, pad_id=self._engine.pad_id)

@@ -138,8 +138,6 @@ class Running:
         others = bool(self.rows)
         if others and not self._takes_rows:
             raise ValueError(f"a model of the kind {self._model.config.model_type!r} takes no rows on the way")
-        if not others:
-            self._clear()  # before memory is taken for the next
         distinct: dict[tuple[int, ...], int] = {}
         shared = [distinct.setdefault(row.begun, len(distinct)) for row in rows]
         logits_BV, cache, mask_BT, position_BT = _prefilled(self._model, list(distinct), self._pad_id)
