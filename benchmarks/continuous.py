@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.lookup import llama
+from benchmarks.lookup import Counted, llama
 from benchmarks.readers import write
 from memagent.core import Sampling
 from memagent.models.continuous import ContinuousBatch
@@ -43,11 +43,11 @@ LENGTHS: dict[str, Callable[[random.Random], int]] = {
 }
 
 
-class Counted:
+class CountedRows(Counted):
     """A model that counts the passes after prompts, and their rows."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.device, self.config = model, model.device, model.config
+        super().__init__(model)
         self.passes = self.rows = 0
 
     def __call__(self, **options: Any) -> Any:
@@ -121,12 +121,12 @@ ENGINES = {"generate": by_generate, "lockstep": by_lockstep, "continuous": by_co
 def measured(model: Any, kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each engine."""
     seconds: dict[str, list[float]] = {name: [] for name in ENGINES}
-    counts: dict[str, Counted] = {}
+    counts: dict[str, CountedRows] = {}
     made: dict[str, list[list[int]]] = {}
     for _ in range(given.repeat):
         for name, run in ENGINES.items():
             of = readings(kind, given)
-            counts[name] = Counted(model)
+            counts[name] = CountedRows(model)
             began = time.perf_counter()
             run(counts[name], of)
             seconds[name].append(time.perf_counter() - began)

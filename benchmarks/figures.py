@@ -88,6 +88,18 @@ def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") 
     axes.errorbar(places, centre, yerr=[below, above], fmt=style, label=label, color=colour, markersize=4, lw=1.4)
 
 
+def shares(axes: Any, counted: list[tuple[float, int]], shift: float, label: str, colour: str) -> None:
+    """Bars, moved by `shift`, of the right ones among so many, in per cent, with Wilson intervals."""
+    share = [100 * right / total for right, total in counted]
+    bounds = [wilson(right, total) for right, total in counted]
+    spread = [
+        [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
+        [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
+    ]
+    places = [place + shift for place in range(len(counted))]
+    axes.bar(places, share, width=0.36, yerr=spread, color=colour, label=label, error_kw={"lw": 0.8})
+
+
 def accuracies(way: Scores, tasks: list[str], window: int = WINDOW) -> Points:
     lengths = [tokens for tokens in sorted(way, key=int) if int(tokens) <= LONGEST]
     read = [(int(tokens) / window, list(of(way, tokens, tasks).values())) for tokens in lengths]
@@ -327,14 +339,8 @@ def chunk_first() -> Figure:
     for one, windows in zip(axes, lengths, strict=True):
         for shift, first, colour in ((-0.2, "question", BLUE), (0.2, "text", ORANGE)):
             cells = [row for row in rows if (row["first"], row["windows"]) == (first, windows)]
-            share = [100 * float(row["right"]) / int(row["n"]) for row in cells]
-            bounds = [wilson(float(row["right"]), int(row["n"])) for row in cells]
-            spread = [
-                [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
-                [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
-            ]
-            places = [place + shift for place in range(len(tasks))]
-            one.bar(places, share, width=0.36, yerr=spread, color=colour, label=f"the {first} first", error_kw={"lw": 0.8})
+            counted = [(float(row["right"]), int(row["n"])) for row in cells]
+            shares(one, counted, shift, f"the {first} first", colour)
         one.set_xticks(range(len(tasks)), [task.replace(" of ", " of\n") for task in tasks])
         one.set(title=f"{windows} windows", ylabel="% right", ylim=(0, 118))
         one.set_yticks(range(0, 101, 20))
@@ -389,22 +395,15 @@ def grounding() -> Figure:
         (-0.2, "right", "facts: right answer", BLUE),
         (0.2, "rightly", "absent: said to be", GREEN),
     ):
-        bounds = [wilson(int(row[name]), int(row["absent"])) for row in rows]
-        share = [100 * int(row[name]) / int(row["absent"]) for row in rows]
-        spread = [
-            [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
-            [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
-        ]
-        places = [place + shift for place in range(len(rows))]
-        facts.bar(places, share, width=0.36, yerr=spread, color=colour, label=label, error_kw={"lw": 0.8})
+        shares(facts, [(int(row[name]), int(row["absent"])) for row in rows], shift, label, colour)
     facts.set_xticks(range(len(rows)), [row["format"] for row in rows])
     facts.set(title="Planted facts, by format", ylabel="%", ylim=(70, 115))
     facts.set_yticks(range(70, 101, 10))
     facts.legend(loc="upper left", fontsize=8)
     quotes = table("alignment")[::-1]
     colours = [BLUE if row["quotes"] == "faithful" else ORANGE for row in quotes]
-    shares = [100 * (float(row["found"]) + float(row["elsewhere"])) for row in quotes]
-    found.barh(range(len(quotes)), shares, color=colours)
+    share = [100 * (float(row["found"]) + float(row["elsewhere"])) for row in quotes]
+    found.barh(range(len(quotes)), share, color=colours)
     found.set_yticks(range(len(quotes)), [row["change"] for row in quotes], fontsize=8)
     found.set(title="Changed and invented quotes", xlabel="% found", xlim=(0, 105))
     runs = table("watching")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from memagent.training.credit import CreditedRow, Trajectory, advantages, expand, weigh
+from memagent.training.credit import CreditedRow, Trajectory, advantages, credits, expand, weigh
 from memagent.training.policy import Policy
 from memagent.training.rl_config import RlConfig
 from memagent.training.update import Learner, Updater
@@ -28,7 +28,7 @@ LENGTHS = [(40, 12), (33, 7), (50, 20), (21, 5), (44, 9), (60, 1)]
 def _rows(seed: int, aggregate: Any = "token") -> list[CreditedRow]:
     rng = random.Random(seed)
     parts = [Trajectory((conversation(rng, *lengths),), rng.random()) for lengths in LENGTHS]
-    return weigh(expand(parts, advantages([part.reward for part in parts])), aggregate)
+    return weigh(expand(parts, credits(parts)), aggregate)
 
 
 def _ours(config: RlConfig, seeds: tuple[int, ...]) -> list[dict[str, Any]]:

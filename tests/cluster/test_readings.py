@@ -27,7 +27,7 @@ from memagent.scoring import SCORERS
 from memagent.settings import make_plan
 from memagent.training.credit import parts
 from memagent.training.curriculum import Curriculum
-from memagent.training.rl_config import RlConfig
+from memagent.training.rl_config import AlgorithmConfig, RlConfig
 from memagent.training.rollout import as_reading, policy_settings, with_stream
 from memagent.training.validation import make_held_out, open_held_out
 from tests.cluster.conftest import HELD_OUT
@@ -61,7 +61,7 @@ def _one(config: RlConfig, opened: OpenModel, step: int = 1) -> Any:
     settings = policy_settings(config, opened, config.rollout)
     plan = with_stream(make_plan(sample.document, sample.question, settings, opened), "5/1/0", 0, 2)
     transcript = asyncio.run(aread(plan, opened.engine))
-    return as_reading(name, sample, transcript, "strict")
+    return as_reading(name, sample, transcript, AlgorithmConfig())
 
 
 def test_ids_name_the_documents_of_the_small_trainer(experiment: Experiment, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_generated_text_travels_by_its_name(experiment: Experiment, tmp_path: Pa
     [
         ("update.average=0.9", "update.average is set, and verl keeps no average"),
         ('algorithm.normalise="std"', "algorithm.normalise is set"),
+        ("algorithm.turns={noted=0.1}", "algorithm.turns is set"),
         ("validation.patience=3", "validation.patience is set"),
         ("policy.lora.rank=4", "policy.lora.rank is set"),
         ("update.batch_tokens=128", "update.batch_tokens is 128, and a conversation can have"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,10 +19,12 @@ from memagent.training.credit import (
     CreditedRow,
     Trajectory,
     advantages,
+    credits,
     expand,
     has_signal,
     merge,
     parts,
+    turns_have_signal,
     weigh,
 )
 from memagent.training.loss import Objective, Statistics, Weights, policy_loss
@@ -62,7 +65,7 @@ def test_the_advantages_of_a_group_add_up_to_nothing_and_keep_the_order_of_its_r
 
 def test_a_reading_with_more_conversations_does_not_weigh_more_in_the_mean_of_its_group() -> None:
     group = [reading(9, 1.0), reading(1, 0.0)]
-    rows = expand(group, advantages([one.reward for one in group]))
+    rows = expand(group, credits(group))
     # Over rows the mean reward would be 0.9, and the advantages 0.1 and -0.9.
     assert [row.up for row in rows] == [0.5] * 9 + [0.0]
     assert [row.down for row in rows] == [0.0] * 9 + [-0.5]
@@ -70,21 +73,52 @@ def test_a_reading_with_more_conversations_does_not_weigh_more_in_the_mean_of_it
 
 def test_every_conversation_of_a_reading_gets_its_advantage_in_order() -> None:
     group = [reading(3, 1.0), reading(2, 0.0)]
-    rows = expand(group, [0.5, -0.5])
+    rows = expand(group, credits(group))
     assert [row.conversation for row in rows] == [*group[0].conversations, *group[1].conversations]
     assert all(row.count == 1 for row in rows)
 
 
 def test_final_credit_trains_on_the_answers_alone() -> None:
     group = [reading(3, 1.0), reading(2, 0.0)]
-    rows = expand(group, [0.5, -0.5], "final")
+    rows = expand(group, credits(group), "final")
     assert [row.conversation for row in rows] == [group[0].conversations[-1], group[1].conversations[-1]]
     assert [(row.up, row.down) for row in rows] == [(0.5, 0.0), (0.0, -0.5)]
 
 
 def test_there_must_be_an_advantage_for_every_reading() -> None:
     with pytest.raises(ValueError, match="zip"):
-        expand([reading(1, 1.0), reading(1, 0.0)], [0.5])
+        expand([reading(1, 1.0), reading(1, 0.0)], [[0.5]])
+    with pytest.raises(ValueError, match="zip"):
+        expand([reading(2, 1.0)], [[0.5]])
+
+
+def judged(reward: float, *turns: float) -> Trajectory:
+    return replace(reading(len(turns), reward), turns=turns)
+
+
+def test_turns_that_are_judged_get_their_share_beside_the_readings() -> None:
+    # Rewards 1 and 0: A = +-0.5. Turn 0: 0.25, 0.0, mean 0.125. Turn 1: 0.0 and 0.125, mean 0.0625. Turn 2: one reading.
+    group = [judged(1.0, 0.25, 0.0, 0.0), judged(0.0, 0.0, 0.125)]
+    assert credits(group, turns=0.5) == [[0.375, 0.1875, 0.25], [-0.375, -0.1875]]
+    assert credits([reading(3, 1.0), reading(2, 0.0)]) == [[0.5] * 3, [-0.5] * 2]
+
+
+@given(st.lists(st.lists(st.floats(-1, 1), min_size=1, max_size=5), min_size=2, max_size=6), st.floats(0, 1))
+def test_the_credit_of_each_turn_adds_up_to_that_of_the_readings_that_have_it(
+    turns: list[list[float]], share: float
+) -> None:
+    group = [judged(float(number % 2), *one) for number, one in enumerate(turns)]
+    found, outcome = credits(group, turns=share), credits([replace(one, turns=()) for one in group])
+    for number in range(max(map(len, turns))):
+        have = [place for place, one in enumerate(turns) if number < len(one)]
+        expected = (1 - share) * math.fsum(outcome[place][number] for place in have)
+        assert math.fsum(found[place][number] for place in have) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_group_of_equal_answers_has_a_signal_if_a_turn_differs() -> None:
+    assert turns_have_signal([judged(0.0, 0.2, 0.0), judged(0.0, 0.2, 0.1)])
+    assert not turns_have_signal([judged(0.0, 0.2, 0.0), judged(1.0, 0.2)])
+    assert not turns_have_signal([reading(2, 0.0), reading(2, 1.0)])
 
 
 @pytest.mark.parametrize(

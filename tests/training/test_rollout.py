@@ -22,7 +22,7 @@ from memagent.tasks.samples import Fact, Sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, Trajectory
 from memagent.training.policy import Policy
-from memagent.training.rl_config import RlConfig
+from memagent.training.rl_config import AlgorithmConfig, RlConfig
 from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
 from tests.training.tiny import as_batch, make_folder
 
@@ -67,7 +67,7 @@ def rolled(
     policy: Policy, samples: Sequence[tuple[str, Sample]], size: int = 3, seed: str = "0", **options: Any
 ) -> list[Group]:
     opened = hosted(policy, **options)
-    return roll_out(samples, size, opened, always(settings_for(opened)), "strict", seed)
+    return roll_out(samples, size, opened, always(settings_for(opened)), AlgorithmConfig(), seed)
 
 
 def replies(group: Group) -> list[tuple[tuple[int, ...], ...]]:
@@ -102,7 +102,7 @@ def test_the_size_of_a_batch_of_the_engine_changes_no_reading(policy: Policy) ->
 
 def test_a_trajectory_holds_every_turn_and_the_answer_last(policy: Policy) -> None:
     opened = hosted(policy)
-    [group] = roll_out([("a", make_sample())], 2, opened, always(settings_for(opened)), "strict", "0")
+    [group] = roll_out([("a", make_sample())], 2, opened, always(settings_for(opened)), AlgorithmConfig(), "0")
     for reading in group.readings:
         talks = reading.trajectory.conversations
         prompts = [policy.tokenizer.decode(one.prompt) for one in talks]
@@ -155,7 +155,8 @@ def scripted(reply: Callable[[Turn], str | Exception]) -> OpenModel:
 def read(reply: Callable[[Turn], str | Exception], size: int = 2, samples: int = 1, reward: str = "strict") -> list[Group]:
     opened = scripted(reply)
     settings = replace(settings_for(opened, chunk=150), budgets=replace(settings_for(opened, chunk=150).budgets, memory=60))
-    return roll_out([(f"part {n}", make_sample()) for n in range(samples)], size, opened, always(settings), reward, "0")
+    parts, algorithm = [(f"part {n}", make_sample()) for n in range(samples)], AlgorithmConfig(reward=reward)
+    return roll_out(parts, size, opened, always(settings), algorithm, "0")
 
 
 def test_the_reward_judges_the_answer_and_no_memory() -> None:
@@ -308,7 +309,7 @@ def test_every_part_is_read_by_its_own_reader() -> None:
     settings = {
         reader: replace(settings_for(opened, chunk=150), reader=reader) for reader in ("memory", "gated", "parallel")
     }
-    groups = roll_out([(reader, make_sample()) for reader in settings], 2, opened, settings, "strict", "0")
+    groups = roll_out([(reader, make_sample()) for reader in settings], 2, opened, settings, AlgorithmConfig(), "0")
     skipped = {group.readings[0].name: group.readings[0].skipped for group in groups}
     assert skipped["memory"] == 0
     assert 0 < skipped["gated"] < 1
@@ -319,9 +320,8 @@ def test_rounds_are_rewarded_by_how_many_the_reader_of_the_part_may_have() -> No
     opened = scripted(lambda turn: "12" if turn.kind == "answer" else "nothing new")
     usual = replace(settings_for(opened, chunk=150), reader="parallel")
     settings = {name: replace(usual, reader_options={"rounds": rounds}) for name, rounds in (("one", 1), ("five", 5))}
-    groups = roll_out(
-        [(name, make_sample()) for name in settings], 2, opened, settings, "strict", "0", {"fewer_rounds": 0.5}
-    )
+    algorithm = AlgorithmConfig(shaping={"fewer_rounds": 0.5})
+    groups = roll_out([(name, make_sample()) for name in settings], 2, opened, settings, algorithm, "0")
     assert [group.rewards for group in groups] == [[1.0, 1.0], [1.5, 1.5]]  # one round was read
 
 

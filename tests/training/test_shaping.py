@@ -13,7 +13,7 @@ from memagent.driver import read
 from memagent.models.scripted import ScriptedModel
 from memagent.tasks.samples import Fact, Sample
 from memagent.training.rl_config import AlgorithmConfig
-from memagent.training.shaping import SHAPINGS, fewer_rounds, right_skips, shaped
+from memagent.training.shaping import SHAPINGS, fewer_rounds, noted, right_skips, shaped, turn_rewards
 from tests import test_laws
 from tests.helpers import WordTokenizer
 
@@ -78,3 +78,37 @@ def test_the_reward_is_the_score_and_the_weighted_sum():
     with pytest.raises(ValidationError, match="no reward shaping 'bonus': use fewer_rounds, right_skips"):
         AlgorithmConfig(shaping={"bonus": 1.0})
     assert set(SHAPINGS) == {"fewer_rounds", "right_skips"}
+
+
+def test_a_turn_is_rewarded_for_what_it_notes_and_pays_for_what_it_loses():
+    def forgets(turn):
+        if turn.kind == "answer":
+            return "12"
+        return FACT if FACT in turn.user.partition(" C ")[2] else "nothing yet"
+
+    keeps, loses = (transcript("memory", script) for script in (right_then_kept, forgets))
+    assert noted(keeps, sample()) == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert noted(loses, sample()) == [0.0, 1.0, -1.0, 0.0, 0.0, 0.0]
+    assert noted(loses, replace(sample(), facts=())) == [0.0] * 6
+    assert turn_rewards(loses, sample(), {"noted": 0.5}) == (0.0, 0.5, -0.5, 0.0, 0.0, 0.0)
+    assert turn_rewards(loses, sample(), {}) == ()
+
+
+def right_then_kept(turn):
+    if turn.kind == "answer":
+        return "12"
+    return FACT if FACT in turn.user else "nothing yet"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"turns": {"bonus": 0.1}}, "no reward of turns 'bonus': use noted"),
+        ({"turns": {"noted": 1.5}}, "shares of the credit, above 0 and at most 1 together"),
+        ({"turns": {"noted": 0.0}}, "shares of the credit"),
+        ({"turns": {"noted": 0.1}, "credit": "final"}, 'credit = "final" leaves them out: use "all"'),
+    ],
+)
+def test_rewards_of_turns_that_cannot_be_are_refused(given, said):
+    with pytest.raises(ValidationError, match=said):
+        AlgorithmConfig(**given)

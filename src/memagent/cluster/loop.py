@@ -60,8 +60,7 @@ class ReadingLoop(AgentLoopBase):
         plan = make_plan(sample.document, sample.question, settings, room.opened)
         seed = f"{room.config.seed}/{step}/{attempt}"
         transcript = await aread(with_stream(plan, seed, int(place), int(fields["session_id"])), room.opened.engine)
-        algorithm = room.config.algorithm
-        reading = as_reading(name, sample, transcript, algorithm.reward, algorithm.shaping, rounds_of(settings))
+        reading = as_reading(name, sample, transcript, room.config.algorithm, rounds_of(settings))
         return rows_of(reading, room.config.algorithm.credit, version, room.opened.engine.tokenizer)
 
 

@@ -70,6 +70,7 @@ def _refuse_what_verl_cannot(config: RlConfig) -> None:
     on_gpus = config.cluster.device == "cuda"
     refused = {
         "algorithm.normalise": (config.algorithm.normalise != "none", "verl divides by another standard deviation"),
+        "algorithm.turns": (bool(config.algorithm.turns), "verl's advantages are those of whole readings"),
         "update.average": (config.update.average > 0, "verl keeps no average of the weights"),
         "validation.patience": (config.validation.patience > 0, "verl does not stop early"),
         "policy.lora.rank": (config.policy.lora.rank > 0, "adapters have not been carried over to verl yet"),

@@ -3,7 +3,10 @@
     A_i        = R_i − mean(R_1 … R_G)             a reading's advantage within its group, before it is expanded
     A_{i,j,t}  = A_i                               the same for every token t of every conversation j of the reading
 
-A reading is a trajectory of conversations: every memory update, and the answer last. R_i judges the answer alone.
+A reading is a trajectory of conversations: every memory update, and the answer last. R_i judges the answer alone. Where the
+turns are judged as well, by r_{i,j}, a share w of the credit is theirs (GRU-Mem, arXiv 2602.10560; w is 0 otherwise):
+
+    A_{i,j,t}  = (1 − w) A_i + w (r_{i,j} − mean(r_{1,j} … r_{G,j}))     over the readings of the group that have a turn j
 """
 
 from __future__ import annotations
@@ -40,10 +43,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A whole reading: its conversations in order, the answer last, and the reward of that answer."""
+    """A whole reading: its conversations in order, the answer last, and the reward of that answer; `turns` are w r_j, the
+    rewards of the conversations themselves with their weight, or () where they have none."""
 
     conversations: tuple[Conversation, ...]
     reward: float
+    turns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,11 @@ def has_signal(rewards: Sequence[float]) -> bool:
     return max(rewards) - min(rewards) > _EQUAL
 
 
+def turns_have_signal(group: Sequence[Trajectory]) -> bool:
+    """Whether the rewards of any turn differ in a group."""
+    return any(has_signal(column) for column in _by_turn(group))
+
+
 def advantages(rewards: Sequence[float], normalise: Normalise = "none") -> list[float]:
     """A_i of the readings of one group. "std" also divides by the group's standard deviation (GRPO, arXiv 2402.03300)."""
     mean = math.fsum(rewards) / len(rewards)
@@ -73,12 +83,32 @@ def advantages(rewards: Sequence[float], normalise: Normalise = "none") -> list[
     return [value / (deviation + _TINY) for value in centred]
 
 
-def expand(trajectories: Sequence[Trajectory], advantage: Sequence[float], credit: Credit = "all") -> list[CreditedRow]:
-    """One row for each conversation, with its trajectory's advantage. "final": the answer alone is trained on."""
+def credits(group: Sequence[Trajectory], normalise: Normalise = "none", turns: float = 0.0) -> list[list[float]]:
+    """A_{i,j} of each conversation j of each reading i of a group. `turns` is w, the share of the turns' own rewards."""
+    outcome = advantages([trajectory.reward for trajectory in group], normalise)
+    means = [math.fsum(column) / len(column) for column in _by_turn(group)]
+    found = []
+    for trajectory, value in zip(group, outcome, strict=True):
+        own = [reward - mean for reward, mean in zip(trajectory.turns, means, strict=False)]
+        found.append([(1 - turns) * value + extra for extra in own or [0.0] * len(trajectory.conversations)])
+    return found
+
+
+def _by_turn(group: Sequence[Trajectory]) -> list[list[float]]:
+    """The rewards of each turn, of the readings that have it."""
+    longest = max(len(trajectory.turns) for trajectory in group)
+    return [[one.turns[number] for one in group if number < len(one.turns)] for number in range(longest)]
+
+
+def expand(
+    trajectories: Sequence[Trajectory], advantage: Sequence[Sequence[float]], credit: Credit = "all"
+) -> list[CreditedRow]:
+    """One row for each conversation, with its advantage. "final": the answer alone is trained on."""
     rows = []
-    for trajectory, value in zip(trajectories, advantage, strict=True):
-        chosen = trajectory.conversations if credit == "all" else trajectory.conversations[-1:]
-        rows += [CreditedRow(one, up=max(value, 0.0), down=min(value, 0.0)) for one in chosen]
+    for trajectory, values in zip(trajectories, advantage, strict=True):
+        pairs = list(zip(trajectory.conversations, values, strict=True))
+        for one, value in pairs if credit == "all" else pairs[-1:]:
+            rows.append(CreditedRow(one, up=max(value, 0.0), down=min(value, 0.0)))
     return rows
 
 

@@ -46,7 +46,7 @@ class ReaderWorker(Learner):
 
     def roll_out(self, share: Rollout) -> list[Group]:
         """A group of readings for each sample."""
-        chosen, algorithm = self._config.rollout, self._config.algorithm
+        chosen = self._config.rollout
         opened = self.opened(share.step, record=True)
         settings = settings_by_name(self._config, opened, chosen, self._config.task)
         with self.policy.computing():
@@ -55,8 +55,7 @@ class ReaderWorker(Learner):
                 chosen.group,
                 opened,
                 settings,
-                algorithm.reward,
+                self._config.algorithm,
                 share.seed,
-                algorithm.shaping,
                 [number for number, _, _ in share.samples],
             )

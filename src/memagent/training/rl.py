@@ -21,7 +21,7 @@ from memagent.models.open import OpenModel
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample, generator
 from memagent.training.average import Average
-from memagent.training.credit import CreditedRow, advantages, expand, merge, parts, weigh
+from memagent.training.credit import CreditedRow, credits, expand, merge, parts, weigh
 from memagent.training.curriculum import Curriculum
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
@@ -106,8 +106,9 @@ class Trainer:
         algorithm = self.config.algorithm
         groups = list(batch.kept)
         generator(self.config.seed, "order", self.step).shuffle(groups)
-        trajectories = [reading.trajectory for group in groups for reading in group.readings]
-        credit = [value for group in groups for value in advantages(group.rewards, algorithm.normalise)]
+        trajectories = [one for group in groups for one in group.trajectories]
+        share = sum(algorithm.turns.values())
+        credit = [values for group in groups for values in credits(group.trajectories, algorithm.normalise, share)]
         minis: list[list[CreditedRow]] = []
         for start, end in parts(trajectories, self.config.update.updates):
             rows = expand(trajectories[start:end], credit[start:end], algorithm.credit)

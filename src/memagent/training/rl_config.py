@@ -14,7 +14,7 @@ from memagent.training.config import RunConfig
 from memagent.training.credit import Aggregate, Credit, Normalise
 from memagent.training.fields import Count, Part, Positive, Range, Scorer, Share, Weight
 from memagent.training.loss import Objective
-from memagent.training.shaping import SHAPINGS
+from memagent.training.shaping import SHAPINGS, TURN_REWARDS
 
 
 class RolloutConfig(Part):
@@ -43,6 +43,8 @@ class AlgorithmConfig(Part):
 
     reward        name of a scorer, applied to the answer
     shaping       what else the reward is made of, with its weight: see `memagent.training.shaping`
+    turns         by what each conversation is judged for itself, with the share of the credit: see there; the rest is the
+                  reading's
     credit        "all": every conversation gets its reading's advantage; "final": only the answer does
     normalise     "none": R − mean; "std": also divided by the group's standard deviation (GRPO)
     aggregate     "token": mean over all tokens of the update (DAPO); "sequence": first within each conversation (GRPO)
@@ -52,6 +54,7 @@ class AlgorithmConfig(Part):
 
     reward: Scorer = "strict"
     shaping: dict[str, float] = Field(default={})
+    turns: dict[str, float] = Field(default={})
     credit: Credit = "all"
     normalise: Normalise = "none"
     aggregate: Aggregate = "token"
@@ -75,6 +78,21 @@ class AlgorithmConfig(Part):
         if unknown := sorted(set(value) - set(SHAPINGS)):
             raise ValueError(f"there is no reward shaping {unknown[0]!r}: use {', '.join(SHAPINGS)}")
         return value
+
+    @field_validator("turns")
+    @classmethod
+    def _shares(cls, value: dict[str, float]) -> dict[str, float]:
+        if unknown := sorted(set(value) - set(TURN_REWARDS)):
+            raise ValueError(f"there is no reward of turns {unknown[0]!r}: use {', '.join(TURN_REWARDS)}")
+        if any(share <= 0 for share in value.values()) or sum(value.values()) > 1:
+            raise ValueError(f"`turns` are shares of the credit, above 0 and at most 1 together, not {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _of_all_turns(self) -> Self:
+        if self.turns and self.credit != "all":
+            raise ValueError(f'`turns` credits every turn, and credit = "{self.credit}" leaves them out: use "all"')
+        return self
 
     @property
     def objective(self) -> Objective:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 
 from memagent.core import Completion, Plan, make_reader, template_tokens
 from memagent.driver import Transcript, read_batch
 from memagent.errors import ModelError
-from memagent.evaluation.diagnosis import stands_in
 from memagent.models.open import OpenModel
 from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.samples import Sample
-from memagent.training.credit import Conversation, Trajectory, has_signal
-from memagent.training.rl_config import Documents, RlConfig, RolloutConfig, ValidationConfig
-from memagent.training.shaping import shaped
+from memagent.training.credit import Conversation, Trajectory, has_signal, turns_have_signal
+from memagent.training.rl_config import AlgorithmConfig, Documents, RlConfig, RolloutConfig, ValidationConfig
+from memagent.training.shaping import holds, shaped, turn_rewards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +39,17 @@ class Group:
     failed: int = 0
 
     @property
+    def trajectories(self) -> list[Trajectory]:
+        return [reading.trajectory for reading in self.readings]
+
+    @property
     def rewards(self) -> list[float]:
-        return [reading.trajectory.reward for reading in self.readings]
+        return [one.reward for one in self.trajectories]
 
     @property
     def kept(self) -> bool:
-        """Whether there is something to learn: all have an answer, and their rewards differ."""
-        return not self.failed and has_signal(self.rewards)
+        """Whether there is something to learn: all have an answer, and their rewards or those of their turns differ."""
+        return not self.failed and (has_signal(self.rewards) or turns_have_signal(self.trajectories))
 
 
 def roll_out(
@@ -55,9 +57,8 @@ def roll_out(
     size: int,
     opened: OpenModel,
     settings: Mapping[str, Settings],
-    reward: str,
+    algorithm: AlgorithmConfig,
     seed: str,
-    shaping: Mapping[str, float] | None = None,
     numbers: Sequence[int] | None = None,
 ) -> list[Group]:
     """`size` readings of each (name, sample), with the settings of that name, all in lockstep. Every reading draws from a
@@ -73,7 +74,7 @@ def roll_out(
     for number, (name, sample) in enumerate(samples):
         mine, rounds = results[number * size : (number + 1) * size], rounds_of(settings[name])
         readings = [
-            as_reading(name, sample, result, reward, shaping, rounds) for result in mine if isinstance(result, Transcript)
+            as_reading(name, sample, result, algorithm, rounds) for result in mine if isinstance(result, Transcript)
         ]
         groups.append(Group(readings=tuple(readings), failed=sum(isinstance(result, ModelError) for result in mine)))
     return groups
@@ -134,15 +135,10 @@ def retention(readings: Sequence[Reading]) -> tuple[int, int]:
     for reading in readings:
         values = {fact.value for fact in reading.sample.facts if fact.needed and fact.value}
         for before, after in pairwise(reading.memories):
-            noted = [value for value in values if _noted(value, before)]
+            noted = [value for value in values if holds(before, value)]
             total += len(noted)
-            kept += sum(_noted(value, after) for value in noted)
+            kept += sum(holds(after, value) for value in noted)
     return kept, total
-
-
-@lru_cache(maxsize=1 << 16)
-def _noted(value: str, memory: str) -> bool:
-    return stands_in(value, memory)
 
 
 def rounds_of(settings: Settings) -> int:
@@ -154,17 +150,17 @@ def as_reading(
     name: str,
     sample: Sample,
     transcript: Transcript,
-    reward: str,
-    shaping: Mapping[str, float] | None = None,
+    algorithm: AlgorithmConfig,
     rounds: int = 1,
 ) -> Reading:
-    """A finished reading: its conversations with the tokens that were sampled, and the score of its answer."""
-    score = SCORERS[reward](transcript.answer, sample.answers, sample.mode)
-    total = shaped(transcript, sample, score, shaping or {}, rounds)
+    """A finished reading: its conversations with the tokens that were sampled, and its rewards."""
+    score = SCORERS[algorithm.reward](transcript.answer, sample.answers, sample.mode)
+    total = shaped(transcript, sample, score, algorithm.shaping, rounds)
+    turns = turn_rewards(transcript, sample, algorithm.turns)
     return Reading(
         sample=sample,
         name=name,
-        trajectory=Trajectory(tuple(_conversations(record.completion for record in transcript.records)), total),
+        trajectory=Trajectory(tuple(_conversations(record.completion for record in transcript.records)), total, turns),
         answer=transcript.answer,
         memories=tuple(record.memory for record in transcript.records[:-1]),
         truncated=sum(record.completion.finish == "length" for record in transcript.records),

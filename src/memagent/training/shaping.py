@@ -1,24 +1,35 @@
-"""Rewards besides the score of the answer, for readers that decide how much they read or write. All are off by default.
+"""Rewards besides the score of the answer. All are off by default.
 
-Each is a pure function of a finished reading and its score, and is added to the reward with a weight (`algorithm.shaping`).
+Some judge a reading, for readers that decide how much they read or write: each is a pure function of a finished reading and
+its score, and is added to the reward with a weight (`algorithm.shaping`).
 
     fewer_rounds   (K − k) / (K − 1) for an answer that is right, where k of at most K rounds were read; PI-Mem
                    (arXiv 2608.03048) gives it the weight 0.2
     right_skips    the share of chunks that the gate treated right, from −1 to 1: skipped without a needed fact, written to
                    with one. GRU-Mem (arXiv 2602.10560) rewards each turn so by evidence labels; here it is one number for a
                    reading, which its advantage then credits to every turn
+
+Others judge each turn, from labels of the evidence that tasks made here have; together they get a share of the credit
+(`algorithm.turns`, see `memagent.training.credit`).
+
+    noted          the share of the needed facts that stand in the memory after the turn, less that before it: a potential
+                   (Ng et al. 1999), whose sum over a reading is what its last memory holds. 0 for the answer
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from memagent.core.readers.parallel import RoundState
 from memagent.driver import Transcript, TurnRecord
+from memagent.evaluation.diagnosis import stands_in
 from memagent.tasks.samples import Sample
 
 Shaping: TypeAlias = Callable[[Transcript, Sample, float, int], float]
+TurnReward: TypeAlias = Callable[[Transcript, Sample], list[float]]
 
 
 def fewer_rounds(transcript: Transcript, sample: Sample, score: float, rounds: int) -> float:
@@ -50,3 +61,26 @@ SHAPINGS: Mapping[str, Shaping] = {"fewer_rounds": fewer_rounds, "right_skips": 
 def shaped(transcript: Transcript, sample: Sample, score: float, weights: Mapping[str, float], rounds: int) -> float:
     """The reward: the score of the answer and the weighted sum of what is named. `rounds` is how many there may be."""
     return score + sum(weight * SHAPINGS[name](transcript, sample, score, rounds) for name, weight in weights.items())
+
+
+def noted(transcript: Transcript, sample: Sample) -> list[float]:
+    """By how much each turn raised the share of needed values that stand in the memory; 0 for a sample without labels."""
+    values = {fact.value for fact in sample.facts if fact.needed and fact.value}
+    memories = ["", *(record.memory for record in transcript.records)]
+    shares = [sum(holds(memory, value) for value in values) / len(values) if values else 0.0 for memory in memories]
+    return [after - before for before, after in pairwise(shares)]
+
+
+@lru_cache(maxsize=1 << 16)
+def holds(memory: str, value: str) -> bool:
+    """Whether a memory has the words of a value."""
+    return stands_in(value, memory)
+
+
+TURN_REWARDS: Mapping[str, TurnReward] = {"noted": noted}
+
+
+def turn_rewards(transcript: Transcript, sample: Sample, weights: Mapping[str, float]) -> tuple[float, ...]:
+    """The weighted sum of what is named, for each turn; () if nothing is."""
+    columns = [[weight * value for value in TURN_REWARDS[name](transcript, sample)] for name, weight in weights.items()]
+    return tuple(map(sum, zip(*columns, strict=True)))
