@@ -15,6 +15,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 pytest.importorskip("xllamacpp")
 
+import gguf
+import tokenizers
 import torch
 import transformers
 
@@ -40,6 +42,25 @@ CONFIGS = {
     "qwen2": lambda: transformers.Qwen2Config(**SHAPE),
     "qwen3": lambda: transformers.Qwen3Config(**SHAPE, head_dim=32),
 }
+
+
+# How other tokenizers than the tiny one's cut a text into words, by llama.cpp's name for it.
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_EACH_DIGIT = {"type": "Digits", "individual_digits": True}
+SPLITS = {"gpt-2": _BYTES, "smollm": {"type": "Sequence", "pretokenizers": [_EACH_DIGIT, _BYTES]}}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_words_are_cut_as_in_transformers(tmp_path: Path, name: str) -> None:
+    folder = make_tiny_causal(tmp_path / "tiny", CONFIGS["llama"](), seed=4)
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pre_tokenizer": SPLITS[name]}))
+    file = write_gguf(folder, tmp_path / "tiny.gguf")
+    assert bytes(gguf.GGUFReader(file).fields["tokenizer.ggml.pre"].parts[-1]).decode() == name
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    with llama_server(file) as server:
+        for text in [*PROMPTS, "house 1234, it's 5678.90 on 11/24", "a1b22  c333\n\n\t4444 5", "über 12 Häuser, 東京 345"]:
+            assert cut_by(server.url, text) == tokenizer.encode(text, add_special_tokens=False).ids, text
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -80,6 +101,15 @@ def test_a_model_that_llama_cpp_would_compute_otherwise_is_refused(
     with pytest.raises(ModelError, match=message):
         write_gguf(folder, tmp_path / "tiny.gguf")
     assert not list(tmp_path.glob("tiny.gguf*"))
+
+
+def cut_by(url: str, text: str) -> list[int]:
+    """The tokens of a text for the server."""
+    body = {"content": text, "add_special": False, "parse_special": False}
+    request = urllib.request.Request(url.removesuffix("/v1") + "/tokenize", json.dumps(body).encode())
+    with urllib.request.urlopen(request) as answer:
+        found: list[int] = json.load(answer)["tokens"]
+        return found
 
 
 def likeliest(url: str, prompt: str, letter: int) -> dict[int, float]:

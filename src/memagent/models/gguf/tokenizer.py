@@ -21,6 +21,7 @@ _SPLIT_NAMES = {
     _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST: "llama-bpe",
     _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST: "qwen2",
 }
+_EACH_DIGIT = {"type": "Digits", "individual_digits": True}
 
 
 def add_tokenizer(writer: Any, folder: Path, config: dict[str, Any]) -> None:
@@ -78,11 +79,12 @@ def _split_name(folder: Path, data: dict[str, Any]) -> str:
     step = data.get("pre_tokenizer") or {}
     *before, last = steps = step.get("pretokenizers", [step])
     plain = last.get("type") == "ByteLevel" and not last.get("add_prefix_space", True)
-    if plain and not before and last.get("use_regex", True):
-        return "gpt-2"
+    if plain and before in ([], [_EACH_DIGIT]) and last.get("use_regex", True):
+        return "smollm" if before else "gpt-2"
     if plain and len(before) == 1 and not last.get("use_regex", True):
         (split,) = before
         whole = (split.get("behavior"), split.get("invert", False)) in (("Isolated", False), ("Removed", True))
         if split.get("type") == "Split" and whole and split["pattern"].get("Regex") in _SPLIT_NAMES:
             return _SPLIT_NAMES[split["pattern"]["Regex"]]
-    raise ModelError(f"{folder}: only the splitting rules of Llama 3, Qwen and GPT-2 are known, not {steps!r}: {CONVERTER}")
+    known = "Llama 3, Qwen, SmolLM and GPT-2"
+    raise ModelError(f"{folder}: only the splitting rules of {known} are known, not {steps!r}: {CONVERTER}")
