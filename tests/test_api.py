@@ -159,3 +159,24 @@ def test_a_watcher_sees_the_readings_of_a_watch(tmp_path, journal) -> None:
     options = {"model": counting(), "journal": journal, "watcher": lambda moved: seen.append(len(moved)), **OPTIONS}
     memagent.watch("voyage", notes(tmp_path, 101), ["how far?"], **options).run()
     assert seen
+
+
+def test_an_option_that_there_is_not_is_an_error(tmp_path, journal, book) -> None:
+    with pytest.raises(TypeError, match="there is no option 'chunk_token': use chunk_tokens"):
+        memagent.read(book, "the code?", model=model(), chunk_token=100)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="there is no option 'bogus': use answer_tokens, base_url, "):
+        memagent.watch("notes", book, ["the code?"], model=model(), bogus=1)  # type: ignore[call-arg]
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    for again in (reading.ask, reading.extend, lambda *_, **given: memagent.resume(reading.id, **given)):
+        with pytest.raises(TypeError, match="there is no option 'jornal': use journal"):
+            again("x", jornal=journal)
+
+
+def test_the_encoding_of_text_can_be_named_and_is_remembered(tmp_path, journal) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes(f"Ünwerter Ärger: {TEXT}".encode("cp1252"))
+    with pytest.raises(memagent.ConfigError, match="klingon"):
+        memagent.read(path, "the code?", model=model(), encoding="klingon", **OPTIONS)
+    reading = memagent.read(path, "the code?", model=model(), journal=journal, encoding="cp1252", **OPTIONS)
+    assert journal.show(reading.id).document["encoding"] == "cp1252"
+    assert reading.ask("the code?").answer == reading.answer

@@ -118,7 +118,9 @@ def test_a_follow_up_of_what_is_not_there_is_refused_with_the_reason(journal, bo
     with pytest.raises(memagent.ModelUnavailableError):
         memagent.read(book, "the code?", model=model(dies), journal=journal, **OPTIONS)
     broken = journal.list(limit=1)[0]
-    with pytest.raises(memagent.JournalError, match=f"{broken.id} is failed, it has no last memory: memagent resume"):
+    with pytest.raises(
+        memagent.JournalError, match=f"{broken.id} has no last memory, because its status is 'failed': memagent"
+    ):
         memagent.follow_up(broken.id, "q", model=model(), journal=journal)
     whole = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
     book.write_text(TEXT + "\nMore.")

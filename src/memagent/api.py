@@ -6,9 +6,10 @@ A `Reading` that is in a journal can be gone on from: `ask` another question of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
@@ -32,6 +33,7 @@ class ReadOptions(ReadingOptions, total=False):
     model     "embedded" (the default), a folder with weights, the name of a model served at `base_url`, or what
               `open_model` returned
     base_url  base URL of an OpenAI-compatible server
+    encoding  of text files, if detection is wrong
     journal   an open journal makes the reading durable; without one nothing is written
     verify    hold answers against the document (the default): a few more calls of a model that can quote
     together  for `read_many`: one reading with one memory for all questions, instead of one reading for each
@@ -40,6 +42,7 @@ class ReadOptions(ReadingOptions, total=False):
 
     model: str | OpenModel
     base_url: str | None
+    encoding: str | None
     journal: Journal | None
     together: bool
     verify: bool
@@ -232,10 +235,21 @@ def _started(session: Session, questions: Sequence[str], options: ReadOptions) -
 @contextmanager
 def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     """A session over a document and a model; what is opened here is closed with it."""
+    check_names(options, ReadOptions)
     model, base_url = options.get("model", "embedded"), options.get("base_url")
-    with _opened(source, None) as (document, paths), opened_engine(model, base_url) as opened:
-        settings, verified = settings_of(opened, options), options.get("verify", True)
-        yield Session(document, opened, settings, options.get("journal"), paths=paths, verified=verified)
+    encoding, verified = options.get("encoding"), options.get("verify", True)
+    with _opened(source, encoding) as (document, paths), opened_engine(model, base_url) as opened:
+        settings, journal = settings_of(opened, options), options.get("journal")
+        yield Session(document, opened, settings, journal, paths=paths, encoding=encoding, verified=verified)
+
+
+def check_names(options: Mapping[str, object], known: type) -> None:
+    """Raises TypeError for an option that the typed dictionary `known` does not have."""
+    names = sorted(known.__annotations__)
+    for name in options:
+        if name not in names:
+            near = get_close_matches(name, names, 1) or names
+            raise TypeError(f"there is no option {name!r}: use {', '.join(near)}")
 
 
 def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
@@ -248,12 +262,14 @@ def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
 
 @contextmanager
 def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
+    check_names(options, ResumeOptions)
     with _again(id, source, options) as (session, record):
         yield session, session.resume(record.id)
 
 
 @contextmanager
 def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
+    check_names(options, ResumeOptions)
     with _again(_id_of(reading), more if isinstance(more, Document) else None, options, more) as (session, record):
         if session.settings.together:
             count = len(session.settings.together)
@@ -264,6 +280,7 @@ def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> I
 @contextmanager
 def _followed(reading: str | Reading, source: Source | None, options: FollowUpOptions) -> Iterator[Session]:
     """A session that answers from the memory of a reading."""
+    check_names(options, FollowUpOptions)
     with _again(_id_of(reading), source, options) as (session, record):
         assert session.journal is not None
         memory = left_by(session.journal, record, session.document)

@@ -18,6 +18,7 @@ from memagent.files import atomic_file
 
 _PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
 # Values that may differ when a run is continued: where and when it runs.
+_CHANGES = 8  # that are named
 USUALLY_FREE = frozenset({"versions", "machine", "command", "started", "finished"})
 
 
@@ -51,6 +52,8 @@ def check_same(what: str, old: Mapping[str, Any], new: Mapping[str, Any], free: 
         if before.get(name) != now.get(name):
             changes.append(f"{name}: {_brief(before.get(name))} → {_brief(now.get(name))}")
     if changes:
+        if len(changes) > _CHANGES:
+            changes[_CHANGES:] = [f"and {len(changes) - _CHANGES} more"]
         raise ConfigError(f"{what} has other settings: {'; '.join(changes)}. Use the same settings, or another folder")
 
 

@@ -421,7 +421,9 @@ def ledger_of(journal: Journal, id: str) -> Ledger:
 def left_by(journal: Journal, record: ReadingRecord, document: Document) -> str:
     """The memory that a reading ended with. Raises JournalError if it has not ended, or the document has changed."""
     if record.status != "answered":
-        raise JournalError(f"reading {record.id} is {record.status}, it has no last memory: memagent resume {record.id}")
+        raise JournalError(
+            f"reading {record.id} has no last memory, because its status is {record.status!r}: memagent resume {record.id}"
+        )
     if record.document["digest"] != document.digest:
         raise JournalError(
             f"the document has changed since reading {record.id}: its memory is of the text before. Read it again"

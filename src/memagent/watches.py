@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from memagent import watching
-from memagent.api import ReadOptions, opened_engine, opened_journal, settings_of
+from memagent.api import ReadOptions, check_names, opened_engine, opened_journal, settings_of
 from memagent.errors import ConfigError
 from memagent.settings import Settings
 
@@ -56,8 +56,6 @@ def watch(
     name: str,
     paths: str | Path | Sequence[str | Path] = (),
     questions: str | Sequence[str] = (),
-    *,
-    encoding: str | None = None,
     **options: Unpack[ReadOptions],
 ) -> StandingQuestions:
     """The watch of that name. If `paths` are given, it is added, unless there is the same already; nothing is read yet.
@@ -65,6 +63,7 @@ def watch(
     For `options` see `ReadOptions` and `ReadingOptions`; those of a reading are part of the watch. Raises ConfigError if
     there is another watch of that name, or none and no paths.
     """
+    check_names(options, ReadOptions)
     if options.get("together"):
         raise ConfigError("a watch has a reading for each question: leave out together")
     asked, found = [questions] if isinstance(questions, str) else questions, StandingQuestions(name=name, options=options)
@@ -72,6 +71,7 @@ def watch(
     if not located:
         found.show()
         return found
+    encoding = options.get("encoding")
     with opened_engine(options.get("model", "embedded"), options.get("base_url")) as opened:
         settings = settings_of(opened, options)
     if name not in watching.names() or not watching.same(found.show(), located, asked, settings, encoding):
@@ -83,9 +83,7 @@ async def awatch(
     name: str,
     paths: str | Path | Sequence[str | Path] = (),
     questions: str | Sequence[str] = (),
-    *,
-    encoding: str | None = None,
     **options: Unpack[ReadOptions],
 ) -> StandingQuestions:
     """As `watch`, without blocking the event loop."""
-    return await asyncio.to_thread(lambda: watch(name, paths, questions, encoding=encoding, **options))
+    return await asyncio.to_thread(lambda: watch(name, paths, questions, **options))

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.faults import FaultServer
+from tests.faults import Fault, FaultServer
 
 ODD = "a :key: b\u00a0c\u3000d \u0645\u06cc\u200c\u062e e\tf [red]g[/nope] \\[h] \u4f60"
 
@@ -119,3 +120,57 @@ def test_ids_are_whole_in_a_narrow_terminal(memagent, note, monkeypatch):
     for columns in ("80", "50", "30"):
         monkeypatch.setenv("COLUMNS", columns)
         assert reading in memagent("readings", "list").out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("words", [["--dry-run"], ["--dry-run", "--json"]])
+def test_output_that_cannot_be_written_is_one_line_and_an_exit_code_of_its_own(note, words):
+    command = [sys.executable, "-m", "memagent", "ask", str(note), "-q", "x", *words]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 5
+    assert done.stderr.decode().splitlines() == ["memagent: cannot write to standard output: No space left on device"]
+    shut = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (shut.returncode, shut.stderr) == (0, b"")
+
+
+def test_a_reader_of_the_output_that_goes_away_does_not_mean_that_there_is_no_answer(note):
+    end, begin = os.pipe()
+    os.close(end)
+    command = [sys.executable, "-m", "memagent", "ask", str(note), "-q", "x", "--dry-run"]
+    done = subprocess.run(command, stdout=begin, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(begin)
+    assert (done.returncode, done.stderr) == (5, b"")
+
+
+def test_an_estimate_of_tokens_is_called_one(memagent, note):
+    with FaultServer(lambda _: "words") as server:
+        assert "tokens (estimated)" in memagent("ask", note, "-q", "x", *options(server)).err
+        assert "tokens (estimated)" in memagent("ask", note, "-q", "x", "--dry-run", *options(server)).out
+
+
+def test_requests_that_fail_are_told_with_verbose(memagent, note):
+    faults = {2: Fault("status", status=500)}
+    with FaultServer(lambda _: "words", faults=lambda number: faults.get(number)) as server:
+        told = memagent("ask", note, "-q", "x", "--verbose", *options(server)).err
+        quiet = memagent("ask", note, "-q", "x", *options(server)).err
+    assert "attempt 1 failed" in told
+    assert "attempt" not in quiet
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--direct", "--reader", "gated"], "--direct is --reader direct: it does not go with --reader gated"),
+        (["--price-in", "1"], "for the estimate of --dry-run"),
+        (["--tokenizer", "nope"], "a tokenizer is for a model at a server"),
+        (["--predict"], "a prediction of the memory is for a model at a server"),
+        (["--window", "4096"], "a window of 4,096 tokens is more than the 1,024 that the model has"),
+        (["--reader", "nope"], "use one of memory, gated"),
+        (["--reasoning-tokens", "5000"], "lower the reasoning to "),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(memagent, note, words, said):
+    result = memagent("ask", note, "-q", "x", *words)
+    assert result.code == 2
+    assert said in " ".join(result.err.split())

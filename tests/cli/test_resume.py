@@ -142,8 +142,8 @@ def test_a_changed_document_is_refused(memagent, book):
         book.write_text(book.read_text() + "\nOne more line.")
         result = memagent("resume", reading)
     assert result.code == 2
-    assert "document.digest" in result.err
-    assert "document.characters" in result.err
+    assert f"{book} has changed since it was read" in result.err
+    assert f"memagent extend {reading}" in result.err
 
 
 def test_a_moved_document_is_found_by_its_new_path(memagent, book, tmp_path):
@@ -151,7 +151,10 @@ def test_a_moved_document_is_found_by_its_new_path(memagent, book, tmp_path):
         reading = interrupted(memagent, book, server)
         asked = len(server.requests)
         moved = book.rename(tmp_path / "moved.txt")
-        assert memagent("resume", reading).code == 3
+        gone = memagent("resume", reading)
+        assert gone.code == 3
+        assert f"{book}: there is no such file or folder any more. If it has moved" in gone.err
+        assert f"memagent resume {reading} PATH" in gone.err
         server_back = FaultServer(reader)
         with server_back:
             refused = memagent("resume", reading, moved, "--base-url", server_back.url)

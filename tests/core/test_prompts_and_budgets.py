@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
-from memagent.core import Profile, budgets_for, check_budgets, profile_from_mapping, provenance, template_tokens
+from memagent.core import Budgets, Profile, budgets_for, check_budgets, profile_from_mapping, provenance, template_tokens
 from memagent.core.types import Span
 from memagent.errors import ConfigError
 from memagent.models.tokenizers import ByteTokenizer
@@ -46,6 +49,29 @@ def test_default_budgets_fit_the_window_they_are_made_for(window, name):
     check_budgets(budgets, template, window)
     assert budgets.chunk >= budgets.memory
     assert budgets.chunk <= 5000
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"chunk": 700}, "lower the chunk to 644 tokens"),
+        ({"memory": 500}, "lower the memory to 122 tokens"),
+        ({"reasoning": 5000}, r"\+ 5000 reasoning = .*; lower the reasoning to 4 tokens"),
+        ({"answer": 900}, "lower the answer to 764 tokens"),
+        ({"question": 2000}, "lower several of the budgets"),
+    ],
+)
+def test_budgets_that_do_not_fit_say_what_would(changes, hint):
+    window = 1024
+    budgets = replace(Budgets(question=60, memory=120, chunk=640, answer=120), **changes)
+    with pytest.raises(ConfigError, match=hint):
+        check_budgets(budgets, 80, window)
+    told = re.search(r"lower the (\w+) to (\d+)", hint)
+    if told is not None:
+        fits = replace(budgets, **{told[1]: int(told[2])})
+        check_budgets(fits, 80, window)
+        with pytest.raises(ConfigError):
+            check_budgets(replace(fits, **{told[1]: int(told[2]) + 1}), 80, window)
 
 
 def test_a_hopeless_window_is_refused():

@@ -161,6 +161,15 @@ def test_systems_are_named_by_what_differs(tmp_path):
     memory, truncate = opened(tmp_path, "a"), opened(tmp_path, "b", reader="truncate")
     assert systems([memory]) == ["memory"]
     assert systems([memory, truncate]) == ["memory", "truncate"]
+    options = [{**settings, "reader_options": {"passages": 8}}, {**settings, "reader_options": {"passages": 4}}]
+    found = [opened(tmp_path, f"found {number}", reader="retrieve", settings=one) for number, one in enumerate(options)]
+    plain = opened(tmp_path, "plain", settings=settings)
+    assert systems([plain, found[0]]) == ["memory", "retrieve"]
+    assert systems([plain, *found]) == [
+        "memory",
+        "retrieve · reader_options.passages 8",
+        "retrieve · reader_options.passages 4",
+    ]
     other = opened(tmp_path, "c", model="other")
     names = systems([memory, other])
     assert names[1] == "memory · other"

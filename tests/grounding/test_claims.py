@@ -19,6 +19,8 @@ from memagent.grounding.claims import claims, held, touches
         ("It began in 2024. It ends in 2027.", ["It began in 2024.", "It ends in 2027."]),
         ("The party that gives notice, in writing, may leave", ["The party that gives notice, in writing, may leave"]),
         ("A; B; C", ["A", "B", "C"]),
+        ("始于2024年。止于2027年！", ["始于2024年。", "止于2027年！"]),
+        ("他说「好。」就走了。", ["他说「好。」就走了。"]),
         ("", []),
     ],
 )

@@ -29,6 +29,7 @@ def verdict(answer: str, text: str, *origins: LineOrigin):
             "It was in New\nYork  City, they say.",
         ),
         ("東京", "私は東京にいます", "私は東京にいます"),
+        ("4821973", "「好！」我们去公园。密码是4821973。东京是日本的首都。", "密码是4821973。"),
         ("$5", "it cost $5, then", "it cost $5, then"),
         ("ahab", "Captain Ahab", "Captain Ahab"),
         ("4821973.", "The code is 4821973. The end.", "The code is 4821973."),

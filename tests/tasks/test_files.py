@@ -190,19 +190,24 @@ def test_files_that_are_not_there_empty_or_binary(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["# Read me\n", "{not json}\n", "[1]\n", '{"name": "x"}\n', "{\n", "\n", "\0\xff\n", '["question"]\n', "[" * 99_999],
+    [
+        *("# Read me\n", "{not json}\n", "[1]\n", '{"name": "x"}\n', "{\n", "\n", "\0\xff\n"),
+        *('["question"]\n', "[" * 99_999),
+        json.dumps(LINE) + "\n",  # samples that somebody wrote
+        '{"_id": "5a8", "question": "Who?", "answer": "Ada", "context": []}\n',  # questions of HotpotQA
+    ],
 )
-def test_only_sample_files_may_be_replaced(tmp_path, text):
+def test_only_sample_files_that_were_made_here_may_be_replaced(tmp_path, text):
     path = tmp_path / "README.md"
     check_replaceable(path)
     path.write_text("")
     check_replaceable(path)
-    write(path, LINE, "anything")
+    write(path, sample_line(sample(), None), "anything")
     check_replaceable(path)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     check_replaceable(path)
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(OutputError, match=r"README\.md exists and is not a sample file: choose another name"):
+    with pytest.raises(OutputError, match=r"README\.md exists and is not a sample file that memagent made: choose"):
         check_replaceable(path)
     assert path.read_text(encoding="latin-1") == text
 

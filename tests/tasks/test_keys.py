@@ -5,6 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memagent.errors import TaskError
 from memagent.tasks.keys import distinct, distinct_keys, distinct_values, is_new, make_key, make_value, relative
@@ -22,6 +24,15 @@ def test_keys_are_distinct_and_relatives_share_one_word() -> None:
     for key in keys:
         other = relative(rng, key, WORDS)
         assert other == key or len(set(other.split("-")) & set(key.split("-"))) == 1
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=4), max_size=40), st.lists(st.text("ab", min_size=1), max_size=3))
+def test_texts_are_taken_unless_one_is_a_part_of_another(drawn: list[str], known: list[str]) -> None:
+    expected: list[str] = []
+    for text in drawn:
+        if is_new(text, [*known, *expected]):
+            expected.append(text)
+    assert distinct(len(expected), iter(drawn).__next__, known) == expected
 
 
 def test_the_kinds_of_keys_and_values() -> None:

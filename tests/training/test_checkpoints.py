@@ -202,7 +202,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_its_run(tmp_path: Path) ->
     assert str(tmp_path / "run") in str(error.value)
     checkpoints.save(1, write(1), state(1, best=0))
     assert checkpoints.exist()
-    with pytest.raises(TrainingError, match="holds no checkpoint 'best'"):
+    with pytest.raises(TrainingError, match="no best checkpoint, because nothing was validated: use its last one"):
         checkpoints.load("best")
 
 

@@ -77,8 +77,14 @@ def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:
         ("validation.temperature=1e-4", r"validation\.temperature: .*0 \(greedy\)"),
         ("policy.dtype=bfloat16", "lose small updates"),
         ("task.0.file=x.jsonl", "either `task`"),
-        ("task.0.tokens=[600, 300]", "shortest, longest"),
+        ("task.0.tokens=[600, 300]", r"a range is \[lowest, highest\], not \[600, 300\]"),
         ("books=[]", "need `books`"),
+        ("update.rate=inf", r"update\.rate: Input should be a finite number"),
+        ("algorithm.kl=inf", r"algorithm\.kl: Input should be a finite number"),
+        ("update.betas=[1.0, 0.9]", r"update\.betas\.0"),
+        ("seed=99999999999999999999999", "seed"),
+        ("policy.device=foo", r"policy\.device"),
+        ("task.0.weight=[[1.0, 1.0], [0.0, 2.0]]", "in the order of progress"),
     ],
 )
 def test_bad_changes_are_named(tmp_path: Path, change: str, message: str) -> None:
@@ -95,6 +101,12 @@ def test_what_changes_are_made_in_a_file_can_be_kept_with_its_comments(tmp_path:
     assert (config.update.rate, config.task[0].tokens, config.seed, config.start) == (3e-5, (300, 600), 7, "other")
 
 
+def test_what_is_trained_on_is_not_validated_on(tmp_path: Path) -> None:
+    same = RL + '[[task]]\nname = "own"\nfile = "s.jsonl"\n[[validation.task]]\nname = "held"\nfile = "x/../s.jsonl"\n'
+    with pytest.raises(ConfigError, match=r"s\.jsonl is trained on: validate on other samples"):
+        load_config(written(tmp_path, same), RlConfig)
+
+
 def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name of its own"):
         load_config(written(tmp_path, RL + RL[RL.index("[[task]]") :]), RlConfig)
@@ -107,6 +119,8 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
         ("steps = 40", "steps = 0", r"schedule\.steps"),
         ("steps = 40", "stepz = 40", r"schedule\.stepz: there is no such field; there are steps,"),
         ("asked = [1, 2]", "asked = [-1, 2]", r"mixture\.0\.asked"),
+        ("asked = [1, 2]", "asked = [0, 0]", r"mixture\.0\.asked"),
+        ("asked = [1, 2]", "asked = [2, 1]", r"mixture\.0\.asked: a range is \[lowest, highest\], not \[2, 1\]"),
         ("seed = 3", "seed = 'three'", "seed"),
         ("seed = 3", "seed = 3\nstart = 'x'", "the file: give either `start`"),
         ("[model]", "[model", "cannot be read"),

@@ -146,7 +146,7 @@ def test_nothing_of_the_model_is_held(planned: Callable[..., RlConfig], monkeypa
 
 def test_what_is_no_model_is_named(planned: Callable[..., RlConfig], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(TrainingError, match=r"the model in .*empty cannot be planned with"):
+    with pytest.raises(TrainingError, match=r"no model in .*empty: set `start` to a Hugging Face folder"):
         forecast_rl(planned(start=str(tmp_path / "empty")))
 
 

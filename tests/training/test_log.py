@@ -116,6 +116,19 @@ def test_resumed_equals_never_stopped(tmp_path: Path) -> None:
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_run_that_goes_on_with_another_configuration_keeps_the_former_one_and_says_so(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with RunLog(tmp_path, source="seed = 3\n"):
+        pass
+    for source in ("seed = 3\n", "seed = 77\n"):
+        with RunLog(tmp_path, step=4, console=Console(file=out, width=400), source=source):
+            pass
+    assert (tmp_path / "config.toml").read_text() == "seed = 77\n"
+    assert [path.name for path in tmp_path.glob("config-*")] == ["config-to-000004.toml"]
+    assert (tmp_path / "config-to-000004.toml").read_text() == "seed = 3\n"
+    assert out.getvalue().count("the configuration has changed at step 4; the former one is in ") == 1
+
+
 @given(steps=st.lists(st.tuples(st.integers(0, 6), VALUES), max_size=6), start=st.integers(-1, 7), data=st.data())
 @settings(max_examples=150, deadline=None)
 @example(steps=[(1, {"\u2028\r": 1.5})], start=1, data=None)

@@ -303,6 +303,9 @@ class TestLora:
         policy = Policy(folders["llama"], PolicyConfig(device="cpu", lora=LoraConfig(rank=2, targets=("q_proj",))))
         assert policy.state()
         assert all(".q_proj." in name for name in policy.state())
+        nowhere = PolicyConfig(device="cpu", lora=LoraConfig(rank=2, targets=("nope",)))
+        with pytest.raises(TrainingError, match=r"policy\.lora\.targets: \['nope'\] .*use some of down_proj, gate_proj"):
+            Policy(folders["llama"], nowhere)
 
     def test_checkpointing_gives_adapters_the_same_gradients(self, folders: dict[str, Path]) -> None:
         found = []
@@ -321,6 +324,20 @@ class TestLora:
 def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=str(tmp_path)):
         Policy(tmp_path, PolicyConfig(device="cpu"))
+
+
+def test_a_device_that_is_not_here_is_named(folders: dict[str, Path]) -> None:
+    with pytest.raises(TrainingError, match=r"policy\.device: 'cuda:99' cannot be used here"):
+        Policy(folders["llama"], PolicyConfig(device="cuda:99"))
+
+
+def test_weights_that_are_not_numbers_are_not_saved(folders: dict[str, Path], tmp_path: Path) -> None:
+    policy = Policy(folders["llama"], PolicyConfig(device="cpu"))
+    with torch.no_grad():
+        policy.parameters()[1][0] = torch.inf
+    with pytest.raises(TrainingError, match="holds weights that are not numbers, and nothing was saved"):
+        policy.save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_without_a_tokenizer_is_refused_by_name(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -160,6 +160,10 @@ class JobFile:
         patterns the size is not known: they come last."""
         return self._loaded(sorted(range(len(self)), key=lambda number: -self._entries[number].bytes))
 
+    def first_line(self, form: int) -> int:
+        """The line of the first job of a form."""
+        return next(entry.line for entry in self._entries if entry.form == form)
+
     def _loaded(self, numbers: Iterable[int]) -> Iterator[Job]:
         for number in numbers:
             entry = self._entries[number]

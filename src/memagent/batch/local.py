@@ -90,14 +90,15 @@ class Sink:
 def settings_of(jobs: JobFile, opened: OpenModel, make: Callable[[Form], Settings]) -> list[Settings]:
     """The settings of each form of job. Raises ConfigError for those that cannot work with any document."""
     made = list[Settings]()
-    for form in jobs.forms:
+    for number, form in enumerate(jobs.forms):
         try:
             made.append(make(form))
             if made[-1].reader != AUTO:
                 make_plan(LazyText(["A probe."]), "Why?", made[-1], opened)
         except ConfigError as error:
-            what = f"reader {form.reader!r}" if form.reader else "the schema of a job" if form.schema else ""
-            raise ConfigError(f"{what}: {error}" if what else str(error)) from error
+            field = "reader: " if form.reader else "schema: " if form.schema else ""
+            where = f"{jobs.path}, line {jobs.first_line(number)}, {field}" if field else ""
+            raise ConfigError(f"{where}{error}") from error
     return made
 
 

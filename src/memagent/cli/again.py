@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from glob import has_magic
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ from memagent.cli.options import (
 )
 from memagent.cli.progress import cutting
 from memagent.cli.running import load_document, report, run, start
+from memagent.errors import DocumentError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.concurrency import AtOnce
 from memagent.session import Session, left_by
@@ -75,6 +77,12 @@ class Reopening:
         closes document and model."""
         settings, encoding = Settings.from_json(record.settings), document_encoding(record)
         located = [absolute(path) for path in paths or document_paths(record)]
+        gone = [path for path in located if not (path == "-" or has_magic(path) or Path(path).exists())]
+        if gone and not paths:
+            raise DocumentError(
+                f"{gone[0]}: there is no such file or folder any more. If it has moved, name its new place: memagent resume"
+                f" {record.id} PATH, or memagent ask PATH --from {record.id}"
+            )
         document = load_document(stack, located, encoding, self.as_json)
         opened = opened_model(
             stack,

@@ -24,7 +24,7 @@ from memagent.cli import (
     train,
     watch,
 )
-from memagent.cli.console import escape_unencodable
+from memagent.cli.console import prepare_streams
 
 app = typer.Typer(
     name="memagent",
@@ -56,7 +56,7 @@ app.add_typer(profiles.app, name="profile")
 
 def run() -> None:
     """Runs the command line of this process."""
-    escape_unencodable()
+    prepare_streams()
     app()
 
 
@@ -72,4 +72,4 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Exit codes: 0 answered · 1 not in the document · 2 usage · 3 document · 4 model · 130 interrupted."""
+    """Exit codes: 0 answered · 1 not in the document · 2 usage · 3 document · 4 model · 5 output lost · 130 interrupted."""

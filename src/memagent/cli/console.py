@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -18,10 +20,36 @@ from memagent.cli import interrupts
 from memagent.errors import DocumentError, MemagentError, MissingExtraError, ModelError
 from memagent.harmful import clean
 
-NOT_FOUND, USAGE, DOCUMENT, MODEL, INTERRUPTED = 1, 2, 3, 4, interrupts.EXIT_CODE
+NOT_FOUND, USAGE, DOCUMENT, MODEL, UNWRITTEN, INTERRUPTED = 1, 2, 3, 4, 5, interrupts.EXIT_CODE
+
+
+class _OutputLost(Exception):  # noqa: N818  # no error of memagent: `boundary` catches it
+    """Standard output does not take what is written, other than because its reader has gone away."""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _OutputLost(error.strerror) from error
+
+
+class _Output(Console):
+    """A console whose errors say that they are its own."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with _writing():
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
 
 # Answers go to standard output, everything else to standard error.
-out = Console(highlight=False, soft_wrap=True, emoji=False)
+out = _Output(highlight=False, soft_wrap=True, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
@@ -35,10 +63,14 @@ def boundary() -> Iterator[list[str]]:
     interrupted = False
     try:
         yield hints
-    except BrokenPipeError:
-        # The reader of our output has closed it. Python must not write to it at exit.
+        with _writing():
+            sys.stdout.flush()
+    except (_OutputLost, BrokenPipeError) as error:
+        if isinstance(error, _OutputLost):
+            _say([f"[bold red]memagent:[/] cannot write to standard output: {error}", *map(plain, hints)])
+        # Python must not write to it at exit.
         sys.stdout = None
-        raise typer.Exit(1) from None
+        raise typer.Exit(UNWRITTEN) from None
     except KeyboardInterrupt:
         interrupted = True
     except MemagentError as error:
@@ -52,8 +84,11 @@ def boundary() -> Iterator[list[str]]:
             raise typer.Exit(INTERRUPTED) from None
 
 
-def escape_unencodable() -> None:
-    """Writes characters that the encoding of the terminal or file does not support as escapes."""
+def prepare_streams() -> None:
+    """Lets what is written to a closed standard output go nowhere, and writes characters that the encoding of the terminal
+    or file does not support as escapes."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -62,7 +97,8 @@ def escape_unencodable() -> None:
 def print_json(value: Any) -> None:
     """Prints one JSON value to standard output, independent of styling and terminal width."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    sys.stdout.write((text if encodable(text) else json.dumps(value, indent=2)) + "\n")
+    with _writing():
+        sys.stdout.write((text if encodable(text) else json.dumps(value, indent=2)) + "\n")
 
 
 def encodable(text: str) -> bool:

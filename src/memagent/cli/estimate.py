@@ -26,10 +26,13 @@ def print_estimate(
         print_json(values)
         return
     seconds = (
-        "unknown: no earlier reading used this model" if values["seconds"] is None else f"about {values['seconds']:,.0f} s"
+        "unknown: no recent reading used this reader with this model"
+        if values["seconds"] is None
+        else f"about {values['seconds']:,.0f} s"
     )
     cost = "unknown: pass --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}{_LIMIT}"
-    write(f"document   {values['characters']:,} characters, {values['tokens']:,} tokens, {values['files']} file(s)")
+    counted = f"{values['tokens']:,} tokens{'' if session.opened.engine.tokenizer.exact else ' (estimated)'}"
+    write(f"document   {values['characters']:,} characters, {counted}, {values['files']} file(s)")
     reason = f": {values['reason']}" if "reason" in values else ""
     write(f"reader     {values['reader']}{reason}")
     write(f"readings   {values['readings']}, {values['chunks']:,} chunks, {_calls(values)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from memagent.cli.console import err, plain
+from memagent.cli.console import err, note, plain
 from memagent.harmful import clean
 from memagent.session import Progress as Reading
 from memagent.session import Session, Watcher
@@ -30,13 +31,33 @@ _BAR = (10, 40)  # minimum and maximum width in columns
 def shown(readings: Sequence[Reading], verbose: bool) -> Iterator[Watcher]:
     """Yields a watcher that shows turn k of K, time left, tokens read, speed and the latest memory."""
     if verbose:
-        yield _log_turns
+        with _log_requests():
+            yield _log_turns
     elif not err.is_terminal:
         yield lambda _: None
     else:
         view = _View(readings)
         with Live(view, console=err, refresh_per_second=8, transient=True):
             yield view.update
+
+
+@contextmanager
+def _log_requests() -> Iterator[None]:
+    """Prints what engines say of requests, such as those that failed and are sent again."""
+    log, handler = logging.getLogger("memagent.models"), _Notes()
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 @contextmanager

@@ -37,7 +37,8 @@ def list_readings(
 ) -> None:
     """List readings, newest first."""
     with boundary(), Journal.open() as journal:
-        records = journal.list(limit=limit)
+        records = journal.list(limit=limit + 1)
+        more, records = len(records) > limit, records[:limit]
         if as_json:
             print_json([_summary(record) for record in records])
             return
@@ -52,6 +53,8 @@ def list_readings(
             answer = record.answer or record.reason or ""
             table.add_row(record.id, when, record.status, turns, _cell(record.question), _cell(answer))
         out.print(table)
+        if more:
+            note(f"the newest {limit}; --limit shows more")
 
 
 @app.command("show")
@@ -167,8 +170,9 @@ def _encodable(line: str) -> str:
 
 def _print_turns(turns: Iterable[TurnEntry]) -> None:
     """The memory after every turn as a diff; one line for consecutive turns without a change."""
-    memory, quiet = "", 0
+    memory, quiet, last = "", 0, -1
     for entry in turns:
+        last = entry.number
         if entry.memory == memory and entry.outcome in ("kept", "unchanged"):
             quiet += 1
             continue
@@ -178,6 +182,7 @@ def _print_turns(turns: Iterable[TurnEntry]) -> None:
         if entry.memory != memory:
             _print_diff(memory, entry.memory)
         memory, quiet = entry.memory, 0
+    _print_quiet(last + 1, quiet)
 
 
 def _print_quiet(before: int, count: int) -> None:

@@ -91,9 +91,10 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
     checks = sum(result.verification.calls for result in results)
     files = len(session.document.files)
     window = session.settings.window
-    ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window else ""
+    ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window and tokens > window else ""
     model = f"model {session.settings.model}" + (f" ({session.settings.identity})" if verbose else "")
-    read = f"{tokens:,} tokens in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)}" if tokens else "nothing read"
+    counted = f"{tokens:,} tokens" if session.opened.engine.tokenizer.exact else f"about {tokens:,} tokens (estimated)"
+    read = f"{counted} in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)}" if tokens else "nothing read"
     err.print(
         f"[dim]{read} · {turns:,} turn{'s'[: turns != 1]}"
         f"{f', {turns - before:,} of them new' if before else ''}"

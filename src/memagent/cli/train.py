@@ -337,5 +337,7 @@ def _resumable(command: str, output: Path, hints: list[str], engine: str = "loca
     finally:
         if (output / _CONFIG).exists():
             hints.append(f"the run can go on: memagent train {command} -o {output} --resume{chosen}")
-    made = f"{output / 'best'} and last" if engine == "local" else f"memagent train export {output} FOLDER"
+    made = f"memagent train export {output} FOLDER"
+    if engine == "local":
+        made = " and ".join(str(output / name) for name in ("best", "last") if (output / name).is_symlink())
     err.print(f"checkpoints: {plain(made)} · curves: memagent report {plain(str(output))}")

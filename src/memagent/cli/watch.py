@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from functools import partial
+from glob import has_magic
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from rich.table import Table
 
 from memagent import watching
-from memagent.cli.console import MODEL, boundary, err, note, out, plain, print_json, write
+from memagent.cli.console import MODEL, boundary, err, note, out, plain, print_json, warn, write
 from memagent.cli.options import (
     AsJson,
     BaseUrl,
@@ -54,6 +55,9 @@ def add(
         asked = all_questions(question, questions)
         settings = chosen.settings(chosen.opened(stack))
         watching.add(name, paths, asked, settings, encoding)
+        for path in paths:
+            if not has_magic(path) and not Path(path).exists():
+                warn(f"{path}: there is no such file or folder yet")
         note(f"read it with: memagent watch run {name}")
 
 

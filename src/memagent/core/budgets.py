@@ -88,20 +88,41 @@ def check_budgets(budgets: Budgets, template: int, window: int | None, answer_no
     answer = template + answer_note + budgets.question + budgets.memory + budgets.answer_tokens
     if max(update, answer) <= window:
         return
+    reasoning = f" + {budgets.reasoning} reasoning" if budgets.reasoning else ""
     if update >= answer:
         parts = (
             f"{template} wording + {budgets.question} question + {budgets.memory} memory + {budgets.chunk} chunk"
-            f" + {budgets.update_tokens} new memory = {update}"
+            f" + {budgets.memory} new memory{reasoning} = {update}"
         )
-        spare = budgets.chunk - (update - window)
-        hint = f"lower the chunk to {spare} tokens" if spare >= MIN_CHUNK_TOKENS else "lower the memory budget"
+        hint = _hint(budgets, update - window)
     else:
         parts = (
             f"{template + answer_note} wording + {budgets.question} question + {budgets.memory} memory"
-            f" + {budgets.answer_tokens} answer = {answer}"
+            f" + {budgets.answer} answer{reasoning} = {answer}"
         )
-        hint = "lower the answer budget"
+        spare = budgets.answer - (answer - window)
+        hint = (
+            f"lower the answer to {spare} tokens"
+            if spare > 0
+            else "lower the reasoning budget"
+            if reasoning
+            else "lower the memory budget"
+        )
     raise ConfigError(f"the reading does not fit the window of {window} tokens: {parts}; {hint}")
+
+
+def _hint(budgets: Budgets, excess: int) -> str:
+    """What to lower for an update that is `excess` tokens too long: the chunk if that suffices, else the largest."""
+    spare = {
+        "chunk": budgets.chunk - excess,
+        "memory": budgets.memory - (excess + 1) // 2,  # it is there twice
+        "reasoning": budgets.reasoning - excess,
+    }
+    least = {"chunk": MIN_CHUNK_TOKENS, "memory": 1, "reasoning": 0}
+    for name, tokens in spare.items():
+        if tokens >= least[name]:
+            return f"lower the {name} to {tokens} tokens"
+    return "lower several of the budgets"
 
 
 def with_overrides(budgets: Budgets, **overrides: int | None) -> Budgets:

@@ -38,7 +38,7 @@ _TIE = 0.04
 """Scores of charset-normalizer this close are a tie, and ties go to cp1252: left alone they went to cp1250 for French,
 Swedish, Portuguese and English texts. (Of 51 samples in 13 languages, 14 were misread; with the rule 1, in Hungarian.)"""
 
-_NAME_IT = "Name the right encoding with `encoding`, or convert the file to UTF-8"
+_NAME_IT = "Name the right encoding (--encoding, `encoding` in Python), or convert the file to UTF-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +164,6 @@ def _slice(source: Source, start: int, end: int) -> bytes:
 def _binary(source: Source) -> DocumentError:
     return source.error(
         "not text (it holds NUL or control bytes, or fits no encoding)",
-        "Convert it to text, PDF, DOCX, EPUB or HTML; if it is text after all, name its encoding with `encoding` "
-        "(UTF-16 without a byte order mark: 'utf-16-le')",
+        "Convert it to text, PDF, DOCX, EPUB or HTML; if it is text after all, name its encoding (--encoding, `encoding` in"
+        " Python; UTF-16 without a byte order mark: 'utf-16-le')",
     )

@@ -72,7 +72,8 @@ def kind_of(source: Source) -> Kind:
     kind = _BY_SUFFIX.get(source.suffix, "text")
     if kind in ("pdf", "docx", "epub"):
         raise source.error(
-            f"not a {kind.upper()} file, whatever its name says", "Fetch it again, or give its true extension"
+            f"not {'an' if kind == 'epub' else 'a'} {kind.upper()} file, whatever its name says",
+            "Fetch it again, or give its true extension",
         )
     return kind
 

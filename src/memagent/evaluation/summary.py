@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from memagent.evaluation.records import Record
 from memagent.evaluation.statistics import Difference, Interval, Line, fit_line, paired_difference, wilson
+from memagent.tasks.samples import Sample
 
 _BINS = 10
 _DEPTHS_MOST = 21  # up to this number, the depths of a task are separate rows
@@ -68,7 +69,7 @@ def row_of(record: Record, system: str, score: float) -> Row:
     )
 
 
-def length_class(record: Record) -> int:
+def length_class(record: Record | Sample) -> int:
     """The length that readings are grouped by: the requested length, if it is known ("target").
 
     Otherwise the next power of two, or one that is at most 2 % smaller. 0 if the length is unknown.

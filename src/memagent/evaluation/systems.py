@@ -19,7 +19,7 @@ def systems(runs: Sequence[Run]) -> list[str]:
     flat = [_described(run) for run in runs]
     keys = list(dict.fromkeys(key for values in flat for key in values))
     differing = [key for key in keys if len({repr(values.get(key)) for values in flat}) > 1]
-    names = [_name(values, differing) for values in flat]
+    names = [_name(values, [key for key in differing if _tells(key, values, flat)]) for values in flat]
     alike: dict[str, list[Run]] = defaultdict(list)
     for name, run in zip(names, runs, strict=True):
         alike[name].append(run)
@@ -27,6 +27,14 @@ def systems(runs: Sequence[Run]) -> list[str]:
         f"{name} · {_told_apart(run.folder, [one.folder for one in alike[name]])}" if _repeated(alike[name]) else name
         for name, run in zip(names, runs, strict=True)
     ]
+
+
+def _tells(key: str, values: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a setting tells a system from others. Options of a reader tell only systems of that reader apart."""
+    if not key.startswith("reader_options."):
+        return True
+    same = [repr(other.get(key)) for other in flat if other["reader"] == values["reader"]]
+    return len(set(same)) > 1
 
 
 def _repeated(runs: Sequence[Run]) -> bool:

@@ -10,7 +10,7 @@ from memagent.grounding.normal import BULLET, NUMBER, WORD, normal, whole, wide
 _HELD = 0.5  # share of the words of a claim that the passages have to hold
 _SHORT = 4  # words of an item of a list that stands on one line
 _VERDICTS = frozenset({"yes", "no", "true", "false"})  # a claim about the question: it has no words to look for
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+(?=[^\W\d_a-z])")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^\W\d_a-z])|(?<=[。！？])\s*(?![」』）])")
 _ITEM = re.compile(r"\s*[;、]\s*|\s*,\s+(?:and\s+|or\s+)?|\s+and\s+")
 
 

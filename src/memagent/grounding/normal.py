@@ -31,6 +31,11 @@ _TOKEN = re.compile(
 )
 
 WORD = re.compile(r"[^\W_]+")
+# A letter or digit of a script with spaces between words; see `wide`.
+_NARROW = (
+    r"[^\W\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
+    r"\U00016fe0-\U00018d08\U0001b000-\U0003fffd]"
+)
 NUMBER = re.compile(r"\d(?:[\d.,:/-]*\d)?")
 BULLET = re.compile(r"^\s*(?:[-*•–>]|\(?\d{1,3}[.)])\s+")
 
@@ -87,8 +92,8 @@ def whole(words: str, *, loose: bool = False) -> re.Pattern[str]:
     """These words, not as parts of longer words or numbers: "500" is no part of "12,500.00". `loose`: in any case, and with
     any white space between them. Scripts that are written without spaces have no borders to look for."""
     body = r"\s+".join(map(re.escape, words.split())) if loose else re.escape(words)
-    before = r"(?<!\w)(?<!\d[.,])" if _has_borders(words[0]) else ""
-    after = r"(?!\w)(?![.,]\d)" if _has_borders(words[-1]) else ""
+    before = rf"(?<!{_NARROW})(?<!\d[.,])" if _has_borders(words[0]) else ""
+    after = rf"(?!{_NARROW})(?![.,]\d)" if _has_borders(words[-1]) else ""
     return re.compile(before + body + after, re.IGNORECASE if loose else 0)
 
 

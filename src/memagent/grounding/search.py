@@ -17,7 +17,7 @@ _SHORTEST = 2  # characters of words that are looked for, numbers apart
 _MOST_PLACES = 20  # of a value in a text
 _BLOCK, _OVERLAP = 1 << 20, 1 << 13  # characters that are read at once, and of words that run over their end
 _AROUND = 240  # characters of a sentence that are shown on either side of the words
-_BORDER = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)\s*|\n\s*\n\s*")
+_BORDER = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)\s*|[。！？][\"'”’」』）)\]]*\s*|\n\s*\n\s*")
 
 
 def verdict_by_search(answer: str, origins: Iterable[LineOrigin], text: Located) -> Verdict:

@@ -264,6 +264,13 @@ class Journal:
             for name in dict.fromkeys([*old, *new])
             if old.get(name, "") != new.get(name, "")  # what an older memagent did not know, it did not say
         ]
+        if old.get("document.digest") != new.get("document.digest"):
+            paths = ", ".join(map(str, cast(Sequence[JSON], record.document.get("paths") or ()))) or "the document"
+            sizes = f"{old['document.characters']:,} characters then, {new['document.characters']:,} now"
+            raise JournalError(
+                f"reading {record.id}: {paths} has changed since it was read ({sizes}): ask again, or, if text was only"
+                f" added at the end, memagent extend {record.id}"
+            )
         if changes:
             raise JournalError(
                 f"reading {record.id} has other settings: {'; '.join(changes)}."

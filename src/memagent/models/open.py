@@ -104,6 +104,9 @@ def open_model(
         )
     from memagent.models.local import LocalEngine
 
+    if tokenizer is not None or predict:
+        option = "a tokenizer" if tokenizer is not None else "a prediction of the memory"
+        raise ConfigError(f"{option} is for a model at a server (base URL): {spec!r} runs in this process")
     defaults = read_defaults(folder)
     engine = LocalEngine(
         folder,
@@ -124,6 +127,8 @@ def narrowed(engine: Narrowable, defaults: Defaults, window: int | None = None) 
     """The engine with the window it is to be read with, in tokens: what is given or the model's default, and no more than
     its positions allow."""
     limit = window or defaults.window
+    if window is not None and engine.window is not None and window > engine.window:
+        raise ConfigError(f"a window of {window:,} tokens is more than the {engine.window:,} that the model has")
     if limit is not None:
         engine.window = limit if engine.window is None else min(limit, engine.window)
     family = open_family(defaults.family)

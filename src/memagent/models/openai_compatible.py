@@ -43,6 +43,8 @@ log = logging.getLogger("memagent.models")
 FIRST_CONTACT_RETRIES = 2
 # Tokens around a message where the server does not tell: the longest common chat forms, with a default system prompt.
 DEFAULT_OVERHEAD = 64
+# Seconds of waiting before another attempt that people notice, and between two warnings of such.
+_NOTICED, _SILENCE = 2.0, 10.0
 # A chat template may trim the text, and tokens may merge across its edges.
 _CUT_TOLERANCE = 8
 
@@ -103,6 +105,7 @@ class OpenAIEngine:
         self._channel = SideChannel(self._endpoint)
         self._facts: ServerFacts | None = None
         self._answered = False
+        self._told = -_SILENCE
         self._closed = False
         self._limit_field = "max_tokens"
         self._refused_fields: set[str] = set()
@@ -249,8 +252,15 @@ class OpenAIEngine:
             if attempt > self._allowed(problem):
                 raise self._given_up(attempt, problem)
             wait = self._backoff.wait(attempt, problem.asked)
-            log.info("%s: attempt %d failed (%s); next one in %.1f s", self.identity, attempt, problem, wait)
+            self._tell(f"{self.identity}: attempt {attempt} failed ({problem}); next one in {wait:.1f} s", wait)
             await asyncio.sleep(wait)
+
+    def _tell(self, failed: str, wait: float) -> None:
+        """Logs a failed attempt: as a warning before a wait that people would notice, but not for every request."""
+        worth = wait >= _NOTICED and time.monotonic() - self._told > _SILENCE
+        if worth:
+            self._told = time.monotonic()
+        log.log(logging.WARNING if worth else logging.INFO, "%s", failed)
 
     def _allowed(self, problem: TransientError) -> int:
         first_contact = isinstance(problem, _NoServerError) and not self._answered

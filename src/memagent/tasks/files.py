@@ -321,8 +321,13 @@ def sample_line(sample: Sample, shared: Shared | None) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
+# Fields that every sample has that is made here, and other samples and questions hardly all have.
+_MADE = {"id", "task", "question", "answers", "facts", "seed", "meta"}
+
+
 def check_replaceable(path: Path) -> None:
-    """Raises OutputError if something other than a sample file is at `path`; an empty file may be replaced."""
+    """Raises OutputError if something is at `path` that could not be made again: another file than one of samples, or
+    samples that memagent has not made. An empty file may be replaced."""
     check_regular(path)
     try:
         with path.open("rb") as stream:
@@ -338,5 +343,5 @@ def check_replaceable(path: Path) -> None:
         values = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         values = None
-    if beginning and not (isinstance(values, dict) and "question" in values):
-        raise OutputError(f"{path} exists and is not a sample file: choose another name, or delete it")
+    if beginning and not (isinstance(values, dict) and values.keys() >= _MADE):
+        raise OutputError(f"{path} exists and is not a sample file that memagent made: choose another name, or delete it")

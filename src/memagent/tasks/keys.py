@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from memagent.errors import TaskError
@@ -67,18 +67,26 @@ def distinct_values(rng: random.Random, count: int, kind: ValueKind, words: Word
 def distinct(count: int, draw: Callable[[], str], known: Sequence[str] = ()) -> list[str]:
     """`count` texts from `draw`, none a part of another or of a `known` one. Raises TaskError if there are no new ones."""
     found: list[str] = []
+    taken, joined = set(known), "\0".join(known)  # as a set and as one text, so that time grows with `count`
     idle = 0
     while len(found) < count:
         text = draw()
         idle += 1
-        if is_new(text, [*known, *found]):
+        if text not in joined and taken.isdisjoint(_parts(text)):
             found.append(text)
+            taken.add(text)
+            joined += f"\0{text}"
             idle = 0
         elif idle > _PATIENCE:
             raise TaskError(
                 f"the word list is too short: it gives {len(found)} of {count} different names; use a longer list"
             )
     return found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """All that is contained in a text."""
+    return (text[start:end] for start in range(len(text)) for end in range(start + 1, len(text) + 1))
 
 
 def is_new(key: str, keys: Sequence[str]) -> bool:

@@ -67,6 +67,8 @@ def make_needle(
     name: str, materials: Materials, request: Request, options: NeedleOptions, *, depth: float | None = None
 ) -> Sample:
     """The requested sample of task `name`. Its facts are at random depths, or all at `depth`."""
+    if options.keys * options.values > request.tokens:  # before words are drawn, which takes long for so many
+        raise TaskError(f"cannot make a document of {request.tokens} tokens with {options.keys * options.values} facts")
     rng = generator(request.seed, name, request.index)
     asked, others = _keys(rng, materials, options)
     values = distinct_values(rng, options.values * (len(asked) + len(others)), options.value, materials.words)
@@ -116,11 +118,13 @@ def _keys(rng: random.Random, materials: Materials, options: NeedleOptions) -> t
     """The keys that the question asks for, and the distractors."""
     words = materials.words
     asked = distinct_keys(rng, options.queries, options.key, words)
+    draw, count = partial(make_key, rng, options.key, words), options.keys - options.queries
+    if not options.hard_negatives:
+        return asked, distinct(count, draw, asked)
     others: list[str] = []
-    while len(others) < options.keys - options.queries:
-        hard = options.hard_negatives and len(others) % 2 == 1
-        draw = partial(relative, rng, asked[0], words) if hard else partial(make_key, rng, options.key, words)
-        others += distinct(1, draw, [*asked, *others])
+    while len(others) < count:
+        hard = len(others) % 2 == 1
+        others += distinct(1, partial(relative, rng, asked[0], words) if hard else draw, [*asked, *others])
     return asked, others
 
 

@@ -105,6 +105,8 @@ class Checkpoints:
     def folder(self, name: Literal["last", "best"] = "last") -> Path:
         """The folder of a checkpoint. Raises TrainingError if there is none."""
         link = self.run / name
+        if name == "best" and not link.is_symlink() and self.exist():
+            raise TrainingError(f"{self.run} has no best checkpoint, because nothing was validated: use its last one")
         if not (link / _STATE).is_file():
             raise TrainingError(
                 f"{self.run} holds no checkpoint {name!r}: it is not a run, or it stopped before its first checkpoint"

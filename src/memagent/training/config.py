@@ -14,7 +14,7 @@ from tomlkit.items import AoT
 
 from memagent.errors import ConfigError
 from memagent.tables import problem
-from memagent.training.fields import Count, Part, Positive, Share, Weight
+from memagent.training.fields import Beta, Count, Part, Positive, Seed, Share, Weight
 from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
 
@@ -46,7 +46,7 @@ class PolicyConfig(Part):
     """How to compute with the model. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
     forward pass for the memory of activations."""
 
-    device: str = "auto"
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|(cuda|xpu)(:\d+)?)$")
     dtype: Literal["float32", "bfloat16"] = "float32"
     bf16: bool = False
     checkpointing: bool = False
@@ -114,7 +114,7 @@ class Schedule(Part):
     warmup: int = Field(200, ge=0)
     decay: Share = 0.5
     weight_decay: float = Field(0.02, ge=0)
-    betas: tuple[Share, Share] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     clip: float = Field(1.0, gt=0)
     average: Share = 0.998
     muon: float = Field(0.0, ge=0)
@@ -146,7 +146,7 @@ class RunConfig(Part):
     """What every run has. Paths are relative to the working directory. `processes` compute side by side with the same
     weights, on CPUs; `threads` is that of torch in each of them; 0: its default, or a share of the cores."""
 
-    seed: int = 0
+    seed: Seed = 0
     processes: Positive = 1
     threads: Count = 0
     save_every: Positive = 100
@@ -187,6 +187,9 @@ class SftConfig(RunConfig):
             raise ValueError("`tokenizer`, a folder, goes with [model]: a model to go on from has its own")
         if not self.mixture and not self.reading:
             raise ValueError("nothing to train on: give at least one [[mixture]] or [[reading]]")
+        weights = [one.weight for one in self.mixture] + [one.weight for one in self.reading]
+        if not any(weight for points in weights for _, weight in points):
+            raise ValueError("nothing to train on: every [[mixture]] and [[reading]] has the weight 0")
         return self
 
 

@@ -24,18 +24,14 @@ from memagent.core.readers.chunkwise import memory_tokens
 from memagent.errors import ConfigError, TrainingError
 from memagent.models.local import LocalEngine, quiet
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
-from memagent.settings import make_plan
 from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
-from memagent.training.curriculum import Curriculum
 from memagent.training.growth import grown
 from memagent.training.model import build_model
 from memagent.training.policy import device_of
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import settings_by_name
+from memagent.training.rollout import plans_of_run
 
 EITHER = ("an update", "sampling")
-# Documents that are drawn at each of the first, the middle and the last step.
-_DRAWN = 16
 # Bytes of activations that one layer keeps of a token, for each of its hidden values, in 16 bits (arXiv 2205.05198,
 # section 4.1, without those of attention's products, which no kernel keeps any more).
 _ACTIVATIONS = 34
@@ -78,7 +74,7 @@ def forecast_rl(config: RlConfig) -> Forecast:
     model, tokenizer = _empty(folder)
     engine = LocalEngine.hosting(model, tokenizer, name="policy", version="none")
     opened = narrowed(engine, read_defaults(folder))
-    plans = _plans(config, opened)
+    plans = plans_of_run(config, opened)
     readings = config.rollout.prompts * config.rollout.group
     turns = sum(plan.turns for plan in plans) / len(plans)
     prompt = readings * sum(_shown(plan, opened) for plan in plans) // len(plans)
@@ -156,6 +152,8 @@ def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
 
 def _empty(folder: Path, stack: Sequence[int] = ()) -> tuple[Any, Any]:
     """The model of a folder without its weights, with the layers of `stack` if there is one, and the tokenizer."""
+    if not (folder / "config.json").is_file():
+        raise TrainingError(f"no model in {folder}: set `start` to a Hugging Face folder with config.json and tokenizer")
     try:
         with quiet():
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -167,15 +165,6 @@ def _empty(folder: Path, stack: Sequence[int] = ()) -> tuple[Any, Any]:
         raise
     except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
         raise TrainingError(f"the model in {folder} cannot be planned with: {error}") from error
-
-
-def _plans(config: RlConfig, opened: OpenModel) -> list[Plan]:
-    """Plans of readings of what is drawn at the first, the middle and the last step."""
-    settings = settings_by_name(config, opened, config.rollout, config.task)
-    mix = Curriculum(config.task, config.books, opened.engine.tokenizer, config.seed, config.steps)
-    steps = sorted({0, config.steps // 2, config.steps - 1})
-    drawn = [one for step in steps for one in mix.draw(step, 0, _DRAWN)]
-    return [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
 
 
 def _shown(plan: Plan, opened: OpenModel) -> int:

@@ -87,9 +87,20 @@ class RunLog:
             if library is not None:
                 self._mirrors.append(stack.enter_context(_WeightsAndBiases(library, wandb, folder, config)))
             if source:  # last: a run that cannot begin leaves the old one
+                self._keep_former(folder / "config.toml", step, source)
                 with atomic_file(folder / "config.toml") as file:
                     file.write(source)
             self._stack = stack.pop_all()
+
+    def _keep_former(self, file: Path, step: int, source: str) -> None:
+        """Keeps the configuration that the first `step` steps were made with, if a run goes on with another one."""
+        if step < 0 or not file.is_file() or (former := file.read_text(encoding="utf-8")) == source:
+            return
+        kept = file.with_name(f"config-to-{step:06d}.toml")
+        with atomic_file(kept) as stream:
+            stream.write(former)
+        if self._screen is not None:
+            self._screen.say(f"the configuration has changed at step {step}; the former one is in {kept}")
 
     def metrics(self, step: int, part: Literal["train", "validation"], values: Mapping[str, Any]) -> None:
         """The values of a step: {name: number} or {name: {key: number}}. TypeError for anything else, OutputError when
@@ -224,6 +235,9 @@ class _Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
 
     def train(self, step: int, values: Mapping[str, Any]) -> None:
         line = Text(f"{step:6d}")

@@ -60,7 +60,11 @@ def new_model(config: SftConfig, folder: Path) -> Path:
     assert config.tokenizer is not None
     if not (folder / "memagent.toml").is_file():
         with quiet():
-            tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
+            try:
+                tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer, local_files_only=True)
+            except Exception as error:  # whatever is wrong with a folder, transformers raises its own kind of it
+                why = str(error).splitlines()[0]
+                raise TrainingError(f"tokenizer: none in {config.tokenizer} can be opened ({why})") from error
             with writing_model(folder, folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 build_model(config.model, len(tokenizer), config.seed).save_pretrained(folder)

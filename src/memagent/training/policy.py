@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoTokenizer
 
@@ -139,7 +139,15 @@ class Policy:
                 value.copy_(state[name])
 
     def save(self, folder: Path) -> None:
-        """Writes a folder that transformers opens: adapters merged into the weights, the tokenizer's files as they were."""
+        """Writes a folder that transformers opens: adapters merged into the weights, the tokenizer's files as they were.
+
+        Raises TrainingError for weights that are not numbers.
+        """
+        if broken := next((name for name, value in self.named_parameters() if not torch.isfinite(value).all()), None):
+            raise TrainingError(
+                f"{broken} holds weights that are not numbers, and nothing was saved: go on from the last checkpoint with a"
+                " lower rate"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         model = self.causal if self.adapter is None else copy.deepcopy(self.adapter).merge_and_unload()
         with quiet():
@@ -149,8 +157,16 @@ class Policy:
 
 
 def device_of(config: PolicyConfig) -> torch.device:
-    """Where a policy is computed with."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device)
+    """Where a policy is computed with. Raises TrainingError if this machine has no such device."""
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(config.device)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no class of its own for it
+        reason = str(error).splitlines()[0]
+        raise TrainingError(f"policy.device: {config.device!r} cannot be used here ({reason}): use 'auto'") from error
+    return device
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -177,4 +193,11 @@ def _adapt(model: Any, lora: LoraConfig) -> Any:
     config = peft.LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):  # adapters begin alike in every run, and in every process of one
         torch.manual_seed(0)
-        return peft.get_peft_model(model, config)
+        try:
+            return peft.get_peft_model(model, config)
+        except ValueError as error:
+            linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+            layers = sorted({name.rpartition(".")[2] for name in linear})
+            raise TrainingError(
+                f"policy.lora.targets: {targets!r} cannot be adapted ({error}): use some of {', '.join(layers)}"
+            ) from error

@@ -17,7 +17,7 @@ from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.wording import ValueKind
 from memagent.tasks.words import Words
-from memagent.training.fields import Part, Range, Share, TrainedReader
+from memagent.training.fields import Part, Range, Share, Some, TrainedReader
 from memagent.training.ideal import Notes, Piece, Slots, first_notes
 
 _TRIES = 8
@@ -45,8 +45,8 @@ class TaskRecipe(Part):
     renamed: ClassVar[Mapping[str, str]] = {"mistaken": "false_values"}
 
     task: str
-    tokens: Range
-    chunk: Range
+    tokens: Some
+    chunk: Some
     reader: TrainedReader = "memory"
     quiet: Share = 1.0
     false_values: Share = 0.0

@@ -28,7 +28,7 @@ from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
 from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Group, Reading, retention, settings_by_name
+from memagent.training.rollout import Group, Reading, plans_of_run, retention, settings_by_name
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
 from memagent.training.validation import Validation, mean_score
@@ -61,7 +61,7 @@ class Trainer:
         self.worker = ReaderWorker(config)
         self.policy = self.worker.policy
         opened = self.opened(0)
-        settings_by_name(config, opened, config.rollout, config.task)  # raises ConfigError before anything is sampled
+        plans_of_run(config, opened)  # raises what is wrong before anything is written
         settings_by_name(config, opened, config.validation, config.validation.task)
         self.tokenizer = opened.engine.tokenizer
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)

@@ -12,7 +12,7 @@ from memagent.core.outcomes import Rules
 from memagent.training.cluster_config import ClusterConfig
 from memagent.training.config import RunConfig
 from memagent.training.credit import Aggregate, Credit, Normalise
-from memagent.training.fields import Count, Part, Positive, Range, Scorer, Share, Weight
+from memagent.training.fields import Beta, Count, Part, Positive, Scorer, Share, Some, Weight
 from memagent.training.loss import Objective
 from memagent.training.shaping import SHAPINGS, TURN_REWARDS
 
@@ -111,7 +111,7 @@ class UpdateConfig(Part):
     rate: float = Field(1e-6, gt=0)
     warmup: int = Field(0, ge=0)
     weight_decay: float = Field(0.01, ge=0)
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     clip: float = Field(1.0, gt=0)
     explode: float = Field(1e4, gt=0)
     average: Share = 0.0
@@ -146,14 +146,8 @@ class TaskMix(Documents):
     """Documents to train on, and how often; `tokens` is [shortest, longest]. An option that is a list means "one of these,
     at random"."""
 
-    tokens: Range | tuple[()] = ()
+    tokens: Some | tuple[()] = ()
     weight: Weight = Field(default=[(0.0, 1.0)])
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.tokens and not 0 < self.tokens[0] <= self.tokens[1]:
-            raise ValueError(f"`tokens` is [shortest, longest], not {list(self.tokens)}")
-        return self
 
 
 class ValidationTask(Documents):
@@ -214,4 +208,7 @@ class RlConfig(RunConfig):
         names = [part.name for part in self.task]
         if len(set(names)) < len(names):
             raise ValueError(f"every [[task]] needs a name of its own, not {names}")
+        trained = {part.file.resolve() for part in self.task if part.file is not None}
+        if both := [part for part in self.validation.task if part.file is not None and part.file.resolve() in trained]:
+            raise ValueError(f"{both[0].file} is trained on: validate on other samples")
         return self

@@ -14,8 +14,11 @@ from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan, make_settings
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Conversation, Trajectory, has_signal, turns_have_signal
+from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import AlgorithmConfig, Documents, RlConfig, RolloutConfig, ValidationConfig
 from memagent.training.shaping import holds, shaped, turn_rewards
+
+_DRAWN = 16  # samples of a step, to look at before a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,15 @@ def settings_by_name(
 ) -> dict[str, Settings]:
     """How the documents of each part are read, by its name."""
     return {part.name: policy_settings(config, opened, drawn, part) for part in parts}
+
+
+def plans_of_run(config: RlConfig, opened: OpenModel) -> list[Plan]:
+    """Plans of readings of what is drawn at the first, the middle and the last step. Raises what is wrong with the mix."""
+    settings = settings_by_name(config, opened, config.rollout, config.task)
+    mix = Curriculum(config.task, config.books, opened.engine.tokenizer, config.seed, config.steps)
+    steps = sorted({0, config.steps // 2, config.steps - 1})
+    drawn = [one for step in steps for one in mix.draw(step, 0, _DRAWN)]
+    return [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
 
 
 def wording_tokens(config: RlConfig, opened: OpenModel) -> int:

@@ -18,7 +18,7 @@ from memagent.tasks.updates import QUESTION as CHANGED
 from memagent.tasks.updates import STATEMENTS as CHANGES
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
-from memagent.training.fields import Part, Range, Share, TrainedReader
+from memagent.training.fields import Part, Range, Share, Some, TrainedReader
 from memagent.training.ideal import Line, Notes, Slots
 
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
@@ -47,7 +47,7 @@ class Recipe(Part):
     renamed: ClassVar[Mapping[str, str]] = {"near": "partial_matches"}
 
     tokens: Range
-    asked: Range = (1, 8)
+    asked: Some = (1, 8)
     stated: Share = 0.4
     quiet: Share = 0.1
     fresh: Share = 0.1

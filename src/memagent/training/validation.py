@@ -12,6 +12,7 @@ from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.records import Record
 from memagent.evaluation.runner import Evaluation, evaluate
 from memagent.evaluation.runs import Run
+from memagent.evaluation.summary import length_class
 from memagent.models.open import OpenModel
 from memagent.settings import Settings
 from memagent.tasks.files import SampleFile
@@ -44,8 +45,8 @@ def open_held_out(config: ValidationConfig, folder: Path) -> dict[str, SampleFil
 
 
 def cell_of(name: str, one: Sample | Record) -> str:
-    """What a score is averaged over: "name@tokens", of a sample or of what came of it."""
-    return f"{name}@{one.meta.get('target', one.tokens)}"
+    """What a score is averaged over: "name@tokens", of a sample or of what came of it; see `length_class`."""
+    return f"{name}@{length_class(one)}"
 
 
 def _path(part: ValidationTask, folder: Path) -> Path:

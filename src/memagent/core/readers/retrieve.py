@@ -62,5 +62,7 @@ def half_passage(tokenizer: Tokenizer, room: int, passages: int) -> int:
     gaps = tokenizer.count(GAP) * (passages - 1)
     half = ((room - gaps) // passages - 1) // 2
     if half < MIN_CHUNK_TOKENS:
-        raise ConfigError(f"{passages} passages do not fit {room} tokens: retrieve fewer with --passages")
+        raise ConfigError(
+            f"{passages} passages do not fit {room} tokens: retrieve fewer (--passages; `passages` of reader_options)"
+        )
     return half
