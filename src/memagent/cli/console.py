@@ -88,7 +88,7 @@ def prepare_streams() -> None:
     """Lets what is written to a closed standard output go nowhere, and writes characters that the encoding of the terminal
     or file does not support as escapes."""
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # for as long as we run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
