@@ -348,6 +348,21 @@ def chunk_first() -> Figure:
     return figure
 
 
+def general_model() -> Figure:
+    """Right answers of a published model before and after it was trained."""
+    rows = table("general")
+    figure, (axes,) = panels(1)
+    found = list(dict.fromkeys(row["score"] for row in rows))
+    for shift, model, colour in ((-0.2, "as published", GREY), (0.2, "after 50 steps", BLUE)):
+        counted = [(float(row["right"]), int(row["n"])) for row in rows if row["model"] == model]
+        shares(axes, counted, shift, model, colour)
+    axes.set_xticks(range(len(found)), [one.replace(" among ", "\namong ") for one in found])
+    axes.set(title="One fact in four windows", ylabel="% of answers with", ylim=(0, 118))
+    axes.set_yticks(range(0, 101, 20))
+    axes.legend(loc="upper left", fontsize=8, ncols=2)
+    return figure
+
+
 def scaling() -> Figure:
     figure, (left, right) = panels(2)
     rows = table("scaling")
@@ -470,6 +485,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         speed_and_memory,
         speed_on_servers,
         chunk_first,
+        general_model,
         scaling,
         service,
         cluster,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import main
-from memagent.training.config import load_config
+from memagent.training.config import SftConfig, load_config
 from memagent.training.rl_config import RlConfig
 from memagent.training.stages import plan
 
@@ -54,7 +54,8 @@ def test_results_hold_no_weights_and_no_logs():
 
 def test_configurations_in_experiments_are_valid():
     for path in sorted((RESULTS.parent.parent / "experiments").glob("*.toml")):
-        if "[[stage]]" in path.read_text(encoding="utf-8"):
+        text = path.read_text(encoding="utf-8")
+        if "[[stage]]" in text:
             assert plan(path, Path("out"))
         else:
-            load_config(path, RlConfig)
+            load_config(path, SftConfig if "[schedule]" in text else RlConfig)
