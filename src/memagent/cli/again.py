@@ -77,8 +77,10 @@ class Reopening:
         closes document and model."""
         settings, encoding = Settings.from_json(record.settings), document_encoding(record)
         located = [absolute(path) for path in paths or document_paths(record)]
-        gone = [path for path in located if not (path == "-" or has_magic(path) or Path(path).exists())]
-        if gone and not paths:
+        known = record.document.get("paths")
+        read = known if isinstance(known, Sequence) else ()
+        gone = [path for path in located if path in read and not (has_magic(path) or Path(path).exists())]
+        if gone:
             raise DocumentError(
                 f"{gone[0]}: there is no such file or folder any more. If it has moved, name its new place: memagent resume"
                 f" {record.id} PATH, or memagent ask PATH --from {record.id}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from memagent.core.chunking import MIN_CHUNK_TOKENS
@@ -94,35 +94,23 @@ def check_budgets(budgets: Budgets, template: int, window: int | None, answer_no
             f"{template} wording + {budgets.question} question + {budgets.memory} memory + {budgets.chunk} chunk"
             f" + {budgets.memory} new memory{reasoning} = {update}"
         )
-        hint = _hint(budgets, update - window)
+        excess = update - window
+        spare = {"chunk": budgets.chunk - excess, "memory": budgets.memory - (excess + 1) // 2}  # the memory is there twice
+        hint = _hint(spare | {"reasoning": budgets.reasoning - excess})
     else:
         parts = (
             f"{template + answer_note} wording + {budgets.question} question + {budgets.memory} memory"
             f" + {budgets.answer} answer{reasoning} = {answer}"
         )
-        spare = budgets.answer - (answer - window)
-        hint = (
-            f"lower the answer to {spare} tokens"
-            if spare > 0
-            else "lower the reasoning budget"
-            if reasoning
-            else "lower the memory budget"
-        )
+        hint = _hint({"answer": budgets.answer - (answer - window), "reasoning": budgets.reasoning - (answer - window)})
     raise ConfigError(f"the reading does not fit the window of {window} tokens: {parts}; {hint}")
 
 
-def _hint(budgets: Budgets, excess: int) -> str:
-    """What to lower for an update that is `excess` tokens too long: the chunk if that suffices, else the largest."""
-    spare = {
-        "chunk": budgets.chunk - excess,
-        "memory": budgets.memory - (excess + 1) // 2,  # it is there twice
-        "reasoning": budgets.reasoning - excess,
-    }
-    least = {"chunk": MIN_CHUNK_TOKENS, "memory": 1, "reasoning": 0}
-    for name, tokens in spare.items():
-        if tokens >= least[name]:
-            return f"lower the {name} to {tokens} tokens"
-    return "lower several of the budgets"
+def _hint(spare: Mapping[str, int]) -> str:
+    """What to lower: the first budget that can make room alone. `spare` is what each would be lowered to."""
+    least = {"chunk": MIN_CHUNK_TOKENS, "memory": 1, "answer": 1, "reasoning": 0}
+    enough = next((name for name, tokens in spare.items() if tokens >= least[name]), None)
+    return "lower several of the budgets" if enough is None else f"lower the {enough} to {spare[enough]} tokens"
 
 
 def with_overrides(budgets: Budgets, **overrides: int | None) -> Budgets:

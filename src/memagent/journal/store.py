@@ -265,10 +265,11 @@ class Journal:
             if old.get(name, "") != new.get(name, "")  # what an older memagent did not know, it did not say
         ]
         if old.get("document.digest") != new.get("document.digest"):
-            paths = ", ".join(map(str, cast(Sequence[JSON], record.document.get("paths") or ()))) or "the document"
+            paths = [str(path) for path in cast(Sequence[JSON], record.document.get("paths") or ["the document"])]
+            what = paths[0] + (f" or one of {len(paths) - 1} more" if len(paths) > 1 else "")
             sizes = f"{old['document.characters']:,} characters then, {new['document.characters']:,} now"
             raise JournalError(
-                f"reading {record.id}: {paths} has changed since it was read ({sizes}): ask again, or, if text was only"
+                f"reading {record.id}: {what} has changed since it was read ({sizes}): ask again, or, if text was only"
                 f" added at the end, memagent extend {record.id}"
             )
         if changes:
