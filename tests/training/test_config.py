@@ -121,6 +121,8 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
         ("asked = [1, 2]", "asked = [-1, 2]", r"mixture\.0\.asked"),
         ("asked = [1, 2]", "asked = [0, 0]", r"mixture\.0\.asked"),
         ("asked = [1, 2]", "asked = [2, 1]", r"mixture\.0\.asked: a range is \[lowest, highest\], not \[2, 1\]"),
+        ("window = 320", "window = 64", "the file: budgets of .* do not fit a window of 64"),
+        ("tokens = [120, 160]", "tokens = [120, 99999]", "the file: mixture '.*' has rows of 99999 tokens"),
         ("seed = 3", "seed = 'three'", "seed"),
         ("seed = 3", "seed = 3\nstart = 'x'", "the file: give either `start`"),
         ("[model]", "[model", "cannot be read"),

@@ -190,7 +190,19 @@ class SftConfig(RunConfig):
         weights = [one.weight for one in self.mixture] + [one.weight for one in self.reading]
         if not any(weight for points in weights for _, weight in points):
             raise ValueError("nothing to train on: every [[mixture]] and [[reading]] has the weight 0")
+        if self.model is not None:
+            self._fits(self.model.window)
         return self
+
+    def _fits(self, window: int) -> None:
+        budgets = self.budgets
+        if (need := budgets.question + budgets.chunk + 2 * budgets.memory) > window:
+            raise ValueError(
+                f"budgets of {need} tokens for question, chunk and two memories do not fit a window of {window}"
+            )
+        for one in self.mixture:
+            if one.tokens[1] > window:
+                raise ValueError(f"mixture {one.name!r} has rows of {one.tokens[1]} tokens, and the window is {window}")
 
 
 Config = TypeVar("Config", bound=Part)
