@@ -115,7 +115,10 @@ def open_model(
         family=open_family(defaults.family),
         speculate=defaults.speculate,
     )
-    return narrowed(engine, defaults, window)
+    opened = narrowed(engine, defaults, window)
+    if window is not None and opened.engine.window is not None and window > opened.engine.window:
+        raise ConfigError(f"a window of {window:,} tokens is more than the {opened.engine.window:,} that the model has")
+    return opened
 
 
 def model_folder(spec: str) -> Path:
@@ -127,8 +130,6 @@ def narrowed(engine: Narrowable, defaults: Defaults, window: int | None = None) 
     """The engine with the window it is to be read with, in tokens: what is given or the model's default, and no more than
     its positions allow."""
     limit = window or defaults.window
-    if window is not None and engine.window is not None and window > engine.window:
-        raise ConfigError(f"a window of {window:,} tokens is more than the {engine.window:,} that the model has")
     if limit is not None:
         engine.window = limit if engine.window is None else min(limit, engine.window)
     family = open_family(defaults.family)

@@ -252,15 +252,17 @@ class OpenAIEngine:
             if attempt > self._allowed(problem):
                 raise self._given_up(attempt, problem)
             wait = self._backoff.wait(attempt, problem.asked)
-            self._tell(f"{self.identity}: attempt {attempt} failed ({problem}); next one in {wait:.1f} s", wait)
+            self._tell(attempt, problem, wait)
             await asyncio.sleep(wait)
 
-    def _tell(self, failed: str, wait: float) -> None:
-        """Logs a failed attempt: as a warning before a wait that people would notice, but not for every request."""
+    def _tell(self, attempt: int, problem: TransientError, wait: float) -> None:
+        """Logs a failed attempt: as a warning before a wait that people would notice, but not for each request. The problem
+        is an argument of its own, since a service logs only its kind."""
         worth = wait >= _NOTICED and time.monotonic() - self._told > _SILENCE
         if worth:
             self._told = time.monotonic()
-        log.log(logging.WARNING if worth else logging.INFO, "%s", failed)
+        level = logging.WARNING if worth else logging.INFO
+        log.log(level, "%s: attempt %d failed (%s); next one in %.1f s", self.identity, attempt, problem, wait)
 
     def _allowed(self, problem: TransientError) -> int:
         first_contact = isinstance(problem, _NoServerError) and not self._answered
