@@ -17,8 +17,8 @@ from memagent.errors import ConfigError
 from memagent.files import atomic_file
 
 _PACKAGES = ("memagent", "torch", "transformers", "tokenizers", "openai", "bm25s", "numpy")
-# Values that may differ when a run is continued: where and when it runs.
 _CHANGES = 8  # that are named
+# Values that may differ when a run is continued: where and when it runs.
 USUALLY_FREE = frozenset({"versions", "machine", "command", "started", "finished"})
 
 

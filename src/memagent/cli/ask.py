@@ -70,10 +70,7 @@ def ask(
         asked, given = all_questions(question, questions), paths or []
         others = direct or together or dry_run or no_journal or bool(encoding) or not only_a_server(chosen)
         _check(given, earlier, reread, no_verify, others)
-        if (price_in is not None or price_out is not None) and not dry_run:
-            raise ConfigError("--price-in and --price-out are for the estimate of --dry-run: add it, or leave them out")
-        if direct and chosen.options.get("reader") not in ("direct", "memory", None):  # "memory" is the default
-            raise ConfigError(f"--direct is --reader direct: it does not go with --reader {chosen.options['reader']}")
+        _check_effects(chosen, direct, priced=price_in is not None or price_out is not None, dry_run=dry_run)
         if earlier is not None:
             again = Reopening.of(chosen, as_json=as_json, verified=not no_verify, verbose=verbose)
             follow_up(stack, earlier, given, asked, again, hints, reread=reread, schema=schema_of(form))
@@ -105,3 +102,11 @@ def _check(paths: list[str], earlier: str | None, reread: bool, no_verify: bool,
         raise ConfigError("--from goes on from a reading, as it was read: give only questions with it")
     if reread and no_verify:
         raise ConfigError("--reread searches for what verification says is missing: leave out --no-verify")
+
+
+def _check_effects(chosen: Chosen, direct: bool, *, priced: bool, dry_run: bool) -> None:
+    """Raises ConfigError for options that would have no effect."""
+    if priced and not dry_run:
+        raise ConfigError("--price-in and --price-out are for the estimate of --dry-run: add it, or leave them out")
+    if direct and chosen.options.get("reader") not in ("direct", "memory", None):  # "memory" is the default
+        raise ConfigError(f"--direct is --reader direct: it does not go with --reader {chosen.options['reader']}")

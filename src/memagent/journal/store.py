@@ -259,19 +259,18 @@ class Journal:
         record = self.show(id)
         old = {**_flat("settings", record.settings), **_flat("document", record.document)}
         new = {**_flat("settings", redact(settings, "settings")), **_flat("document", redact(document, "document"))}
+        if old.get("document.digest") != new.get("document.digest"):
+            paths = [str(path) for path in cast(Sequence[JSON], record.document.get("paths") or ["the document"])]
+            what = paths[0] + (f" or one of {len(paths) - 1} more" if len(paths) > 1 else "")
+            raise JournalError(
+                f"reading {record.id}: {what} has changed since it was read: ask again, or, if text was only added at the"
+                f" end, memagent extend {record.id}"
+            )
         changes = [
             f"{name}: {_brief(old, name)} → {_brief(new, name)}"
             for name in dict.fromkeys([*old, *new])
             if old.get(name, "") != new.get(name, "")  # what an older memagent did not know, it did not say
         ]
-        if old.get("document.digest") != new.get("document.digest"):
-            paths = [str(path) for path in cast(Sequence[JSON], record.document.get("paths") or ["the document"])]
-            what = paths[0] + (f" or one of {len(paths) - 1} more" if len(paths) > 1 else "")
-            sizes = f"{old['document.characters']:,} characters then, {new['document.characters']:,} now"
-            raise JournalError(
-                f"reading {record.id}: {what} has changed since it was read ({sizes}): ask again, or, if text was only"
-                f" added at the end, memagent extend {record.id}"
-            )
         if changes:
             raise JournalError(
                 f"reading {record.id} has other settings: {'; '.join(changes)}."
