@@ -78,26 +78,25 @@ def windows_axis(axes: Any, lengths: list[int], window: int = WINDOW) -> None:
     axes.set_xlabel(f"length of the document, in windows of {window:,} tokens")
 
 
-def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") -> None:
-    """Accuracies with their Wilson intervals."""
+def spread(points: Points) -> tuple[list[float], list[float], list[list[float]]]:
+    """Places, per cent, and how far their Wilson intervals reach below and above."""
     bounds = [wilson(total, n) for _, total, n in points]
     centre = [100 * total / n for _, total, n in points]
     below = [middle - 100 * bound.low for middle, bound in zip(centre, bounds, strict=True)]
     above = [100 * bound.high - middle for middle, bound in zip(centre, bounds, strict=True)]
-    places = [x for x, _, _ in points]
-    axes.errorbar(places, centre, yerr=[below, above], fmt=style, label=label, color=colour, markersize=4, lw=1.4)
+    return [x for x, _, _ in points], centre, [below, above]
 
 
-def shares(axes: Any, counted: list[tuple[float, int]], shift: float, label: str, colour: str) -> None:
-    """Bars, moved by `shift`, of the right ones among so many, in per cent, with Wilson intervals."""
-    share = [100 * right / total for right, total in counted]
-    bounds = [wilson(right, total) for right, total in counted]
-    spread = [
-        [middle - 100 * bound.low for middle, bound in zip(share, bounds, strict=True)],
-        [100 * bound.high - middle for middle, bound in zip(share, bounds, strict=True)],
-    ]
-    places = [place + shift for place in range(len(counted))]
-    axes.bar(places, share, width=0.36, yerr=spread, color=colour, label=label, error_kw={"lw": 0.8})
+def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") -> None:
+    """Accuracies with their Wilson intervals."""
+    places, centre, around = spread(points)
+    axes.errorbar(places, centre, yerr=around, fmt=style, label=label, color=colour, markersize=4, lw=1.4)
+
+
+def share_bars(axes: Any, counted: list[tuple[float, int]], shift: float, label: str, colour: str) -> None:
+    """The right ones among so many, moved by `shift`, with their Wilson intervals."""
+    places, share, around = spread([(place + shift, right, n) for place, (right, n) in enumerate(counted)])
+    axes.bar(places, share, width=0.36, yerr=around, color=colour, label=label, error_kw={"lw": 0.8})
 
 
 def accuracies(way: Scores, tasks: list[str], window: int = WINDOW) -> Points:
@@ -339,11 +338,9 @@ def chunk_first() -> Figure:
     for one, windows in zip(axes, lengths, strict=True):
         for shift, first, colour in ((-0.2, "question", BLUE), (0.2, "text", ORANGE)):
             cells = [row for row in rows if (row["first"], row["windows"]) == (first, windows)]
-            counted = [(float(row["right"]), int(row["n"])) for row in cells]
-            shares(one, counted, shift, f"the {first} first", colour)
+            share_bars(one, [(float(row["right"]), int(row["n"])) for row in cells], shift, f"the {first} first", colour)
         one.set_xticks(range(len(tasks)), [task.replace(" of ", " of\n") for task in tasks])
-        one.set(title=f"{windows} windows", ylabel="% right", ylim=(0, 118))
-        one.set_yticks(range(0, 101, 20))
+        one.set(title=f"{windows} windows", ylabel="% right", ylim=(0, 118), yticks=range(0, 101, 20))
     axes[0].legend(loc="upper left", fontsize=8, ncols=2)
     return figure
 
@@ -355,10 +352,9 @@ def general_model() -> Figure:
     found = list(dict.fromkeys(row["score"] for row in rows))
     for shift, model, colour in ((-0.2, "as published", GREY), (0.2, "after 50 steps", BLUE)):
         counted = [(float(row["right"]), int(row["n"])) for row in rows if row["model"] == model]
-        shares(axes, counted, shift, model, colour)
+        share_bars(axes, counted, shift, model, colour)
     axes.set_xticks(range(len(found)), [one.replace(" among ", "\namong ") for one in found])
-    axes.set(title="One fact in four windows", ylabel="% of answers with", ylim=(0, 118))
-    axes.set_yticks(range(0, 101, 20))
+    axes.set(title="One fact in four windows", ylabel="% of answers with", ylim=(0, 118), yticks=range(0, 101, 20))
     axes.legend(loc="upper left", fontsize=8, ncols=2)
     return figure
 
@@ -410,10 +406,9 @@ def grounding() -> Figure:
         (-0.2, "right", "facts: right answer", BLUE),
         (0.2, "rightly", "absent: said to be", GREEN),
     ):
-        shares(facts, [(int(row[name]), int(row["absent"])) for row in rows], shift, label, colour)
+        share_bars(facts, [(int(row[name]), int(row["absent"])) for row in rows], shift, label, colour)
     facts.set_xticks(range(len(rows)), [row["format"] for row in rows])
-    facts.set(title="Planted facts, by format", ylabel="%", ylim=(70, 115))
-    facts.set_yticks(range(70, 101, 10))
+    facts.set(title="Planted facts, by format", ylabel="%", ylim=(70, 115), yticks=range(70, 101, 10))
     facts.legend(loc="upper left", fontsize=8)
     quotes = table("alignment")[::-1]
     colours = [BLUE if row["quotes"] == "faithful" else ORANGE for row in quotes]
