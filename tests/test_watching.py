@@ -328,6 +328,14 @@ def test_the_commands(notes, tmp_path) -> None:
     assert not watching.folder_of("ship").exists()
 
 
+def test_a_watch_of_what_is_not_there_yet_says_so(notes) -> None:
+    with FaultServer(lambda messages: "x") as server:
+        there = command("watch", "add", "ship", notes, f"{notes}/*.none", "-q", CAPTAIN, *served(server))
+        typo = command("watch", "add", "typo", f"{notes}s", "-q", CAPTAIN, *served(server))
+    assert (there.exit_code, "no such file" in there.stderr) == (0, False)
+    assert (typo.exit_code, f"{notes}s: there is no such file or folder yet" in typo.stderr) == (0, True)
+
+
 def test_a_watch_that_cannot_be_run_does_not_hold_up_the_others(notes, tmp_path) -> None:
     lost = tmp_path / "lost"
     lost.mkdir()

@@ -162,9 +162,11 @@ def test_a_document_that_changed_since_it_was_begun_is_read_afresh(memagent, tmp
 
 
 def test_an_unknown_reader_is_refused_before_the_first_call(memagent, server, tmp_path):
-    result = memagent("batch", write_jobs(tmp_path, 1, reader="telepathy"), *options(server, tmp_path / "out"))
+    jobs = write_jobs(tmp_path, 1, reader="telepathy")
+    jobs.write_text("\n" + jobs.read_text())
+    result = memagent("batch", jobs, *options(server, tmp_path / "out"))
     assert (result.code, len(server.requests)) == (2, 0)
-    assert "reader 'telepathy'" in result.err
+    assert f"{jobs}, line 2, reader: there is no reader 'telepathy': use one of" in " ".join(result.err.split())
     assert not (tmp_path / "out").exists()
 
 

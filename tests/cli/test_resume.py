@@ -251,6 +251,18 @@ def test_a_full_journal_disk_stops_before_the_next_turn(memagent, book, monkeypa
     assert "the disk is full" in result.err
 
 
+def test_a_list_that_is_cut_says_so_and_the_last_turns_are_shown_also_if_nothing_changed(memagent, book):
+    refused = Fault("status", status=401)
+    with FaultServer(lambda messages: "the same", faults=lambda number: refused if number >= 5 else None) as server:
+        first, second = (interrupted(memagent, book, server) for _ in range(2))
+    assert "--limit shows more" not in memagent("readings", "list", "--limit", 2).err
+    cut = memagent("readings", "list", "--limit", 1)
+    assert "the newest 1; --limit shows more" in cut.err
+    assert (first in cut.out, second in cut.out) == (False, True)
+    shown = memagent("readings", "show", first)
+    assert "turns 2–5 · memory unchanged" in shown.out
+
+
 def test_readings_are_listed_shown_exported_and_deleted(memagent, book, tmp_path: Path):
     with FaultServer(reader) as server:
         values = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json

@@ -102,6 +102,19 @@ def test_bad_input_is_one_line_and_begins_no_run(
     assert not run.exists()
 
 
+@pytest.mark.parametrize("change", ["rollout.chunk_tokens=100000", "task.0.options={foo=1}", "task.0.weight=0"])
+def test_what_is_wrong_with_the_documents_of_a_run_begins_none(
+    memagent: Callable[..., Any], tmp_path: Path, change: str
+) -> None:
+    (tmp_path / "book.txt").write_text("It rained. The sea was grey. " * 400)
+    config = tmp_path / "rl.toml"
+    task = '[[task]]\nname = "one"\ntask = "niah_single_2"\ntokens = [256, 300]\n'
+    config.write_text(f'start = "embedded"\nsteps = 1\nbooks = ["{tmp_path}/book.txt"]\n{task}')
+    refused = memagent("train", "rl", config, "-o", tmp_path / "run", "--set", change)
+    assert refused.code == 2
+    assert not (tmp_path / "run").exists()
+
+
 def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 

@@ -209,6 +209,16 @@ class TestRetries:
             connect(server, api_key="secret-key-1").generate([turn()])
         assert "attempt 1 failed (HTTP 500: boom ***)" in caplog.text
 
+    def test_waits_that_people_notice_are_warnings_but_not_all_of_them(
+        self, connect: Connect, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        caplog.set_level(logging.INFO, logger="memagent.models")
+        monkeypatch.setattr("memagent.models.openai_compatible._NOTICED", 0.02)
+        faults = [Fault("status", status=500), *[Fault("status", status=429, headers={"Retry-After": "0.03"})] * 2]
+        with FaultServer(faults=faults) as server:
+            connect(server, backoff=Backoff(base=0.001, limit=0.001)).generate([turn()])
+        assert [record.levelname for record in caplog.records if "attempt" in record.message] == ["INFO", "WARNING", "INFO"]
+
     def test_no_server_is_reported_soon(self, connect: Connect) -> None:
         engine = connect(f"http://127.0.0.1:{free_port()}/v1", retries=50)
         error = failure(engine.generate([turn()]))

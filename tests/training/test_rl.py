@@ -17,11 +17,14 @@ import torch
 from memagent.errors import ConfigError, TrainingError
 from memagent.evaluation.runs import Run
 from memagent.models.open import open_model
+from memagent.tasks.lazy_text import LazyText
+from memagent.tasks.samples import Sample
 from memagent.training.config import load_config
 from memagent.training.model import load_model
 from memagent.training.rl import Batch, Trainer, run, summary
 from memagent.training.rl_config import RlConfig
 from memagent.training.run import Launch, begun
+from memagent.training.validation import cell_of
 
 TEXT = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 60
 CONFIG = """
@@ -364,3 +367,14 @@ def test_held_out_samples_are_read_by_the_reader_of_their_part(config_file: Path
     trainer.validate()
     readers = {name: Run.open(tmp_path / "validation/000000" / name).header["reader"] for name in ("a", "b")}
     assert readers == {"a": "memory", "b": "gated"}
+
+
+def test_lengths_that_nobody_asked_for_share_a_cell() -> None:
+    lengths = [*((tokens, {}) for tokens in (1000, 1001, 1030, 1100)), (1000, {"target": 1000})]
+    samples = [
+        Sample(
+            id="s", task="t", document=LazyText(["x"]), question="q", answers=("a",), mode="all", tokens=tokens, meta=meta
+        )
+        for tokens, meta in lengths
+    ]
+    assert [cell_of("d", one) for one in samples] == ["d@1024", "d@1024", "d@1024", "d@2048", "d@1000"]
