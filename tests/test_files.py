@@ -13,6 +13,7 @@ import pytest
 
 from memagent.errors import ConfigError, OutputError
 from memagent.files import atomic_file, locked
+from memagent.folders import check_same
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -139,3 +140,11 @@ def test_a_folder_is_held_by_one_process_for_as_long_as_it_lives(tmp_path):
     for _ in range(2):  # a process that is killed holds nothing, nor does a block that has ended
         with locked(tmp_path):
             pass
+
+
+def test_of_many_differences_some_are_named_and_the_others_counted() -> None:
+    old = {"settings": {str(number): number for number in range(11)}}
+    with pytest.raises(
+        ConfigError, match=r"has other settings: [^;]*(; settings\.\d+: [^;]*){7}; and 4 more\. Use the same"
+    ):
+        check_same("the run in X", old, {"settings": {}})

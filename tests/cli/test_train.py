@@ -53,7 +53,9 @@ def test_a_reader_can_be_trained(memagent: Callable[..., Any], config_file: Path
     refused = memagent("train", "rl", config_file, "-o", run, "--reader", "speed")
     assert (refused.code, run.exists()) == (2, False)
     assert "use one of memory, gated, parallel" in refused.err
-    assert memagent("train", "rl", config_file, "-o", run, "--reader", "parallel", "--set", "steps=1", "-q").code == 0
+    trained = memagent("train", "rl", config_file, "-o", run, "--reader", "parallel", "--set", "steps=1", "-q")
+    assert trained.code == 0
+    assert f"checkpoints: {run / 'last'} ·" in trained.err.replace("\n", ""), "nothing was validated: there is no best one"
     kept = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
     assert kept["rollout"] == {"prompts": 1, "group": 2, "reader": "parallel"}
 

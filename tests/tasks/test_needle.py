@@ -170,3 +170,8 @@ def test_options_come_from_text_and_errors_name_them() -> None:
         sample("niah_single_2", rivals=True)
     with pytest.raises(TaskError, match=r"^task 'niah_single_2': .*a key, a value"):  # of the options together
         sample("niah_single_2", queries=0)
+
+
+def test_more_facts_than_tokens_are_refused_before_words_are_drawn() -> None:
+    with pytest.raises(TaskError, match="cannot make a document of 1024 tokens with 99999 facts"):
+        sample("niah_multikey_1", 1024, keys=99_999)
