@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 import threading
 
@@ -205,6 +206,7 @@ def test_a_dry_run_sums_over_the_jobs_and_calls_nothing(memagent, server, tmp_pa
     assert result.json["calls"] == 2 * alone.json["calls"]
     assert result.json["prompt_tokens"] == 2 * alone.json["prompt_tokens"]
     assert (result.json["jobs"], result.json["failing"], len(server.requests)) == (3, 1, 0)
+    assert re.search(r"warning: job '\S+': '\S+d2\.txt': there is no such file", " ".join(result.err.split()))
 
 
 def test_options_that_do_not_go_together_are_refused(memagent, tmp_path):

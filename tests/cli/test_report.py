@@ -66,6 +66,13 @@ def test_what_is_wrong_is_said_and_nothing_is_written(memagent, runs, tmp_path):
         assert not page.exists()
 
 
+def test_options_about_the_page_need_one(memagent, runs):
+    for option, value in (("--sample", "niah_single_1-1000-1"), ("--readings", "4"), ("--samples", runs[0])):
+        result = memagent("report", runs[0], option, value)
+        assert (result.code, result.out) == (2, "")
+        assert f"{option} is about the page: name its file with -o" in result.err
+
+
 def test_a_record_of_another_version_is_refused(memagent, runs, tmp_path):
     records = runs[0] / "records.jsonl"
     records.write_text(records.read_text().replace('"version": 2', '"version": 7', 1))

@@ -90,7 +90,8 @@ def test_a_run_keeps_its_configuration_and_goes_on_with_it(
         (["rl", "{config}", "-o", "{config}/run"], "cannot be written"),
         (["rl", "{config}", "-o", "{run}", "--set", "steps=none"], "steps: Input should be a valid integer"),
         (["rl", "{config}", "-o", "{run}", "--set", "start=/nowhere"], "/nowhere"),
-        (["sft", "{config}", "-o", "{run}"], "two.toml"),
+        (["sft", "{config}", "-o", "{run}"], "two.toml configures `memagent train rl`: use that command"),
+        (["sft", "paper-7b", "-o", "{run}"], "paper-7b.toml configures `memagent train rl`: use that command"),
     ],
 )
 def test_bad_input_is_one_line_and_begins_no_run(

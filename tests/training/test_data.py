@@ -36,6 +36,12 @@ def replies(source: Source, **changes: Any) -> list[tuple[str, str]]:
     return rows
 
 
+def test_rows_that_need_more_than_their_length_do_not_fill_a_batch_many_times_over(source: Source) -> None:
+    recipe = Recipe(tokens=(1, 1), stated=1.0)
+    batch = mixture_batch(source, generator(1, "test", 0), recipe, 2_000)
+    assert 2_000 <= sum(max(at) + 2 for at in batch.at) < 2_500
+
+
 def test_quiet_is_the_share_of_turns_without_change_that_are_trained_on(source: Source) -> None:
     def changing(rows: list[tuple[str, str]]) -> float:
         return sum(

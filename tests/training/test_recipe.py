@@ -294,6 +294,12 @@ def test_a_stage_can_make_the_mean_that_it_starts_from_deeper(whole: Path, recip
     assert layers == [3, 4, 4]
 
 
+def test_a_change_of_no_stage_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"frist is no stage, kind or field of a stage; stages: first, more, tasks"):
+        plan(recipe_file, tmp_path, ["frist.seed=1"])
+    assert plan(recipe_file, tmp_path, ["sft.schedule.rate=1e-4", "threads=1", "first.seed=7"])[0].config.seed == 7
+
+
 def test_a_stage_can_be_like_an_earlier_one(recipe_file: Path, tmp_path: Path) -> None:
     path = changed(tmp_path, recipe_file, 'name = "tasks"\nkind = "sft"', 'name = "tasks"\nkind = "sft"\nlike = "more"')
     path = changed(tmp_path, path, "[1.0, 0.5]], 0]", "[1.0, 0.5]], 1]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ Scorer = Annotated[
     typer.Option(help="own (of each sample; otherwise strict), strict, contains, f1, all_required, ruler or released."),
 ]
 _EVALUATION_ONLY = ("scorer", "readings", "sample", "samples")
+_PAGE_ONLY = ("readings", "sample", "samples")
 
 
 def report(
@@ -63,13 +65,16 @@ def report(
         if output is not None and markdown is not None and output.resolve() == markdown.resolve():
             raise ConfigError(f"{output} cannot be both the page and the tables: choose two names")
         if all_training_runs(runs):
-            _refuse_evaluation_options(context)
+            if given := _given(context, _EVALUATION_ONLY):
+                raise ConfigError(f"--{given} is for runs of memagent eval, but these are training runs: omit it")
             _report_training(runs, output, markdown, title or "Training", watch)
             return
         if watch is not None:
             raise ConfigError(
                 "--watch is for training runs only: repeat the report of a run of memagent eval when the run has progressed"
             )
+        if output is None and (given := _given(context, _PAGE_ONLY)):
+            raise ConfigError(f"--{given} is about the page: name its file with -o")
         title = title or "Reading with a memory: results"
         findings = gather(runs, scorer)
         if output is None and markdown is None:
@@ -87,11 +92,10 @@ def report(
         _say_written(output, markdown, f"{len(findings.places):,} readings of {len(runs)} runs")
 
 
-def _refuse_evaluation_options(context: typer.Context) -> None:
-    for name in _EVALUATION_ONLY:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            raise ConfigError(f"--{name} is for runs of memagent eval, but these are training runs: omit it")
+def _given(context: typer.Context, names: Sequence[str]) -> str | None:
+    """The first of these options that the command line has."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return next((name for name, source in sources.items() if source is not None and source.name != "DEFAULT"), None)
 
 
 def _report_training(runs: list[Path], output: Path | None, markdown: Path | None, title: str, watch: float | None) -> None:

@@ -311,8 +311,7 @@ def _configured(
 
     A folder with a run is not begun again by mistake.
     """
-    from memagent.training.config import read_config
-    from memagent.training.recipe import read_stage
+    from memagent.training.recipe import read_run, read_stage
 
     kept = output / _CONFIG
     if output.exists() and not output.is_dir():
@@ -325,7 +324,7 @@ def _configured(
         raise ConfigError(f"{why}: give CONFIG, a TOML file or the name of a preset")
     if source and ":" in source and not Path(source).is_file():
         return read_stage(source, kind, changes)
-    return read_config(source or kept, kind, changes)
+    return read_run(source or kept, kind, changes)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import tomlkit
 from pydantic import Field, ValidationError, model_validator
@@ -144,11 +144,12 @@ class ReadingMixture(TaskRecipe):
 
 class RunConfig(Part):
     """What every run has. Paths are relative to the working directory. `processes` compute side by side with the same
-    weights, on CPUs; `threads` is that of torch in each of them; 0: its default, or a share of the cores."""
+    weights, on CPUs; `threads` is that of torch in each of them; 0: its default, or a share of the cores. Both have bounds,
+    because starting thousands ends a machine rather than a run."""
 
     seed: Seed = 0
-    processes: Positive = 1
-    threads: Count = 0
+    processes: Annotated[Positive, Field(le=256)] = 1
+    threads: Annotated[Count, Field(le=1024)] = 0
     save_every: Positive = 100
     policy: PolicyConfig = PolicyConfig()
     log: LogConfig = LogConfig()
@@ -200,9 +201,15 @@ class SftConfig(RunConfig):
             raise ValueError(
                 f"budgets of {need} tokens for question, chunk and two memories do not fit a window of {window}"
             )
-        for one in self.mixture:
-            if one.tokens[1] > window:
-                raise ValueError(f"mixture {one.name!r} has rows of {one.tokens[1]} tokens, and the window is {window}")
+        self.check_rows(window)
+
+    def check_rows(self, window: int) -> None:
+        """Raises ConfigError for rows that are longer than the model's window, in tokens."""
+        lengths = [(f"mixture {one.name!r}", "rows", one.tokens[1]) for one in self.mixture]
+        lengths += [(f"reading {one.name!r}", "chunks", one.chunk[1]) for one in self.reading]
+        for where, what, tokens in lengths:
+            if tokens > window:
+                raise ConfigError(f"{where} has {what} of {tokens} tokens, and the window is {window}: make them shorter")
 
 
 Config = TypeVar("Config", bound=Part)

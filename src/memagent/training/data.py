@@ -143,11 +143,14 @@ def step_batches(
 
 
 def mixture_batch(source: Source, rng: random.Random, recipe: Recipe | TaskRecipe, batch_tokens: int) -> Batch:
-    """Rows of one recipe and about one length, filling `batch_tokens`."""
+    """Rows of one recipe and about one length, filling `batch_tokens`; rows whose facts need more than their length are
+    fewer."""
     if isinstance(recipe, TaskRecipe):
         return make_batch(_task_rows(source, rng, recipe, batch_tokens), source.pad)
     tokens = rng.randint(*recipe.tokens)
-    rows = [exercise_row(source, rng, recipe, tokens) for _ in range(max(1, batch_tokens // tokens))]
+    rows: list[Row] = []
+    while not rows or (len(rows) < batch_tokens // tokens and sum(len(row.ids) for row in rows) < batch_tokens):
+        rows.append(exercise_row(source, rng, recipe, tokens))
     return make_batch(rows, source.pad)
 
 

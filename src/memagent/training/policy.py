@@ -56,6 +56,12 @@ class Policy:
         # With adapters the reference is the same model without them; otherwise a frozen copy.
         self._reference = copy.deepcopy(self.causal).requires_grad_(False) if reference and self.adapter is None else None
 
+    @property
+    def window(self) -> int | None:
+        """The tokens that the model computes with at once, if its configuration says so."""
+        window: int | None = getattr(self.causal.config, "max_position_embeddings", None)
+        return window
+
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters that are trained."""
         return [value for _, value in self.named_parameters()]

@@ -27,7 +27,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from memagent.errors import ConfigError
 from memagent.tables import problem
-from memagent.training.config import Config, SftConfig, changed, checked
+from memagent.training.config import Config, SftConfig, changed, checked, find_config, read_config
 from memagent.training.fields import Part, Positive, Share
 from memagent.training.rl_config import RlConfig
 
@@ -164,6 +164,24 @@ def load_recipe(source: str | Path) -> Recipe:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {problem(error, Recipe)}") from error
+
+
+def read_run(source: str | Path, kind: type[Config], changes: Sequence[str] = ()) -> tuple[Config, str]:
+    """As `read_config`; a configuration for the other command is refused as one. Raises ConfigError."""
+    try:
+        return read_config(source, kind, changes)
+    except ConfigError:
+        for name in CONFIGS:
+            if CONFIGS[name] is not kind and _fits(source, CONFIGS[name]):
+                raise ConfigError(f"{find_config(source)} configures `memagent train {name}`: use that command") from None
+        raise
+
+
+def _fits(source: str | Path, kind: type[Config]) -> bool:
+    try:
+        return read_config(source, kind) is not None
+    except ConfigError:
+        return False
 
 
 def read_stage(source: str, kind: type[Config], changes: Sequence[str] = ()) -> tuple[Config, str]:

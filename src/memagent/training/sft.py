@@ -81,6 +81,8 @@ class Trainer:
         plan = config.schedule
         self.worker = Learner(config, start)
         self.policy = self.worker.policy
+        if self.policy.window is not None:
+            config.check_rows(self.policy.window)
         self.helpers = Helpers(config.processes - 1, self.worker, Learner, config, start, threads=torch.get_num_threads())
         profile, tokenizer = load_profile(config.profile), self.policy.tokenizer
         self.source = open_source(tokenizer, config.books, profile, "train", config.subword_words, config.seed)

@@ -65,6 +65,7 @@ def plan(source: str | Path, folder: Path, changes: Sequence[str] = ()) -> list[
     kind, "a.b=c" for all. Raises ConfigError that names the stage and the field."""
     recipe, planned = load_recipe(source), list[Planned]()
     names = [stage.name for stage in recipe.stage]
+    _check_heads(changes, names)
     for place, stage in enumerate(recipe.stage):
         before = folder / names[place - 1] if place else None
         origin = recipe.origin(place)
@@ -152,6 +153,18 @@ def train(planned: Planned, console: Console | None = None) -> None:
     trainer = sft.run(config, launch) if isinstance(config, SftConfig) else rl.run(config, launch)
     with atomic_file(planned.folder / _FINISHED) as file:
         json.dump({"step": trainer.step, "stop_after": stage.stop_after, "blend": stage.blend}, file)
+
+
+def _check_heads(changes: Sequence[str], names: Sequence[str]) -> None:
+    """Raises ConfigError for a change of what is neither a stage, nor a kind, nor a field of a configuration."""
+    fields = {field for config in CONFIGS.values() for field in config.model_fields}
+    for change in changes:
+        head = change.partition("=")[0].strip().partition(".")[0]
+        if "." in change.partition("=")[0] and head not in (*names, *CONFIGS, *fields):
+            raise ConfigError(
+                f"--set {change!r}: {head} is no stage, kind or field of a stage; stages: {', '.join(names)};"
+                f" kinds: {', '.join(CONFIGS)}"
+            )
 
 
 def _meant(stage: Stage, names: Sequence[str], changes: Sequence[str]) -> list[str]:
