@@ -15,11 +15,24 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from memagent.models.open import EMBEDDED
+from memagent.tasks.words import shipped_words
 
 MEMORY = (
     "Found so far: the captain of the first ship promised 4711 gold coins to whoever raised the white whale; the second"
     " mate, Stubb, smoked 12 pipes a day; the carpenter made 33 lances; the cook gave a sermon to the sharks"
 )
+
+
+def long_memory(tokenizer: Any, tokens: int) -> str:
+    """A memory of so many tokens, a few less at most: words in random order, each once, so that hardly four tokens in a row
+    come twice."""
+    words = shipped_words("eval")
+    found = random.Random(0).sample([*words.adjectives, *words.nouns], tokens)
+    while len(tokenizer(text := f"Found so far: {' '.join(found)}")["input_ids"]) > tokens:
+        found.pop()
+    return text
+
+
 # Dimensions of a head, and of the code of a token. The first _PLACES pairs of a head's dimensions tell places
 # apart, and those from _SLOW on hardly turn within a window, so that codes can be compared in them.
 HEADS, CODE = 256, 44

@@ -1,10 +1,10 @@
 """Ours against the released client on one llama.cpp server: the same prompts, turn by turn.
 
     python -m benchmarks.released CODE OUT.csv [--tokens 10000] [--questions 1 8] [--repeat 5] [--guess 0 16] [--memory 128]
-        [--model copier [--changed 0.1]]
+        [--model copier [--changed 0.1] [--kept 512]]
 
 The model is the embedded one, or a Llama whose weights we set so that it copies its memory, all of it or with a share
-`--changed` of its vocabulary replaced (`benchmarks/copier.py`): its readings begin with a memory of some 75 tokens.
+`--changed` of its vocabulary replaced (`benchmarks/copier.py`): its readings begin with a memory of `--kept` tokens.
 
 CODE is a checkout of the released code (BytedTsinghua-SIA/MemAgent); its own client runs unchanged, and needs aiohttp and
 tqdm. Both cut the document where the released client does, and use its words, temperature 0 and the paper's rules, so that
@@ -41,7 +41,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from benchmarks.copier import MEMORY, write_copier
+from benchmarks.copier import long_memory, write_copier
 from benchmarks.readers import write
 from memagent.core import Chunk, Chunks, Plan
 from memagent.documents import Document, load
@@ -53,7 +53,7 @@ from memagent.session import Session
 from memagent.settings import make_settings
 from tests.servers import llama_server
 
-COLUMNS = "model changed client guess questions tokens turns seconds against_released same repeats".split()
+COLUMNS = "model changed kept client guess questions tokens turns seconds against_released same repeats".split()
 BOOK = Path(__file__).parent.parent / "data" / "books"
 CHUNK, WINDOW, SLOTS = 640, 2048, 8
 _SECTION = 32  # tokens of a memory for several questions that each of them has at least
@@ -101,8 +101,8 @@ class Stand:
     ) -> None:
         code, memory = given.code, given.memory
         self.copies = given.model == "copier"
-        empty = MEMORY if self.copies else ""
         self.tokenizer: Any = AutoTokenizer.from_pretrained(EMBEDDED, local_files_only=True)
+        empty = long_memory(self.tokenizer, given.kept) if self.copies else ""
         self.client, self.document, self.journal = released(code, port, memory, empty), document, journal
         self.opened = open_model("stand", base_url=f"http://127.0.0.1:{port}/v1", tokenizer=str(EMBEDDED), window=WINDOW)
         stack.callback(self.opened.engine.close)
@@ -177,6 +177,7 @@ def rows_of(stand: Stand, given: argparse.Namespace, guess: int, base: dict[int,
             row = {
                 "model": given.model,
                 "changed": given.changed,
+                "kept": given.kept,
                 "client": client,
                 "guess": guess,
                 "questions": count,
@@ -204,7 +205,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--model", choices=["embedded", "copier"], default="embedded")
     parser.add_argument("--changed", type=float, default=0.0)
+    parser.add_argument("--kept", type=int, default=75)
     given = parser.parse_args(arguments)
+    if given.kept >= given.memory:
+        parser.error(f"--kept {given.kept} needs a --memory of more tokens than {given.memory}")
     rows: list[dict[str, Any]] = []
     base: dict[int, Any] = {}
     with ExitStack() as stack:
