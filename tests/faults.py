@@ -57,7 +57,7 @@ def echo(messages: Messages) -> str:
 
 
 class FaultServer:
-    """Serves on a free loopback port in threads of its own while the `with` block runs.
+    """Serves on a loopback port, a free one without `port`, in threads of its own while the `with` block runs.
 
     `requests` holds the body of every chat request, `headers` its headers (names in lower case), `paths` the target of each
     request of any kind, `peak` the most that were
@@ -75,6 +75,7 @@ class FaultServer:
         routes: Mapping[str, Any] | None = None,
         context: int | None = None,
         delay: float = 0.0,
+        port: int = 0,
     ) -> None:
         self.model = model
         self.routes: dict[str, Any] = {"/v1/models": {"data": [{"id": name} for name in models]}, **(routes or {})}
@@ -90,7 +91,7 @@ class FaultServer:
         self._seen: list[list[str]] = []
         self._lock = threading.Lock()
         self._fault = faults if callable(faults) else _in_order(list(faults))
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.owner = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 

@@ -26,7 +26,7 @@ def finding(error: ValidationError, kind: type[BaseModel] | None = None, branche
     Of a field that does not exist: those of `kind` that do. A union names the branch it tried, such as "tuple[int, int]":
     no field has such a name, and those without brackets are given as `branches`.
     """
-    first = _telling(error.errors())
+    first = telling(error.errors())
     parts = [part for part in first["loc"] if "[" not in str(part) and part not in branches]
     place = ".".join(map(str, parts))
     if kind and first["type"] == "extra_forbidden":
@@ -38,7 +38,7 @@ def finding(error: ValidationError, kind: type[BaseModel] | None = None, branche
     return place, said + given
 
 
-def _telling(errors: Sequence[ErrorDetails]) -> ErrorDetails:
+def telling(errors: Sequence[ErrorDetails]) -> ErrorDetails:
     """The error that says most: what is wrong before what is missing, which may only be misspelt; within a field the one
     that lies deepest, which is in the branch of a union that was meant."""
     begun = next((error for error in errors if error["type"] != "missing"), errors[0])

@@ -199,7 +199,8 @@ def test_an_answer_that_was_cut_is_incomplete(tmp_path) -> None:
 
 
 def test_a_reading_that_fails_is_an_error_or_a_failed_response(tmp_path) -> None:
-    with serving(tmp_path, lambda turn: ModelUnavailableError("the model is gone")) as (client, http):
+    gone = ModelUnavailableError("the model is gone")
+    with serving(tmp_path, lambda turn: gone, limits=Limits(patience=0)) as (client, http):
         with pytest.raises(openai.InternalServerError, match="the model is gone") as raised:
             client.responses.create(model="memagent", input=INPUT)
         assert raised.value.status_code == 502
@@ -475,12 +476,17 @@ def test_responses_of_another_key_are_not_there(tmp_path) -> None:
 
 
 def test_limits_hold_and_of_what_is_refused_nothing_is_kept(tmp_path) -> None:
-    with serving(tmp_path, limits=Limits(queue=0)) as (client, _):
+    held = Held()
+    with serving(tmp_path, held, limits=Limits(readings=1, queue=0)) as (client, _):
+        client.responses.create(model="memagent", input=INPUT, background=True)
+        assert held.reached.wait(30)
+        there = sorted((tmp_path / "files").iterdir())
         with pytest.raises(openai.RateLimitError, match="0 readings are waiting") as raised:
             client.responses.create(model="memagent", input=INPUT, background=True)
         assert raised.value.response.headers["retry-after"] == "30"
-        assert list((tmp_path / "files").iterdir()) == []
-    with serving(tmp_path, limits=Limits(tokens_per_day=10)) as (client, _):
+        assert sorted((tmp_path / "files").iterdir()) == there
+        held.go.set()
+    with serving(tmp_path / "other", limits=Limits(tokens_per_day=10)) as (client, _):
         first = client.responses.create(model="memagent", input=INPUT)
         with pytest.raises(openai.RateLimitError, match="tokens were spent today"):
             client.responses.create(model="memagent", input="who?", previous_response_id=first.id)

@@ -28,7 +28,7 @@ from memagent.models.open import OpenModel, open_model
 from memagent.models.scripted import ScriptedModel
 from memagent.server.app import _ready
 from memagent.server.jobs import RefusedError
-from memagent.server.keys import LOCAL, Keys, add_key
+from memagent.server.keys import LOCAL, Keys, add_key, remove_key
 from memagent.server.queue import FairQueue
 from memagent.server.run import Place, built
 from memagent.server.state import text_part
@@ -303,10 +303,15 @@ def test_of_a_request_that_is_refused_nothing_is_kept(tmp_path) -> None:
         (400, "chat/completions", {"messages": [{"role": "user", "content": [file, broken, said]}]}),
         (400, "chat/completions", {"messages": [{"role": "user", "content": [file, unknown, said]}]}),
     ]
-    with served(model(), tmp_path, limits=Limits(queue=0)) as client:
+    held = Held()
+    with served(model(held), tmp_path, limits=Limits(readings=1, queue=0)) as client:
+        client.post("/v1/readings", json={"question": "the code?", "text": TEXT})
+        assert held.reached.wait(30)
+        there = sorted((tmp_path / "files").iterdir())
         for code, route, body in refused:
             assert client.post(f"/v1/{route}", json=body).status_code == code, body
-            assert list((tmp_path / "files").iterdir()) == []
+            assert sorted((tmp_path / "files").iterdir()) == there
+        held.go.set()
 
 
 def test_readings_are_deleted_when_they_are_old(tmp_path) -> None:
@@ -405,13 +410,15 @@ def test_a_reading_that_fails_says_why(tmp_path) -> None:
     import memagent
 
     broken = model(lambda turn: memagent.ModelUnavailableError("the model is gone"))
-    with served(broken, tmp_path) as client:
+    with served(broken, tmp_path, limits=Limits(patience=0)) as client:
         id = client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json()["id"]
         assert (ended(client, id)["status"], ended(client, id)["error"]) == ("failed", "the model is gone")
         kept = client.post("/v1/files", files={"file": ("a.pdf", b"%PDF-1.4 half")}).json()
         id = client.post("/v1/readings", json={"question": "the code?", "documents": [kept["id"]]}).json()["id"]
         assert "a.pdf: truncated PDF" in ended(client, id)["error"]
-        assert 'memagent_readings_total{status="failed"} 2.0' in client.get("/metrics").text
+        counted = client.get("/metrics").text
+        for line in ('readings_total{status="failed"} 2.0', 'failures_total{kind="model"} 1.0', "up 1.0"):
+            assert f"memagent_{line}" in counted
         for code, file in ((400, {"file_id": kept["id"]}), (502, {"file_data": "data:text/plain;base64,eA=="})):
             parts = [{"type": "file", "file": file}, {"type": "text", "text": "the code?"}]
             refused = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts}]})
@@ -488,16 +495,46 @@ def test_bad_key_files_are_refused(tmp_path) -> None:
     for text, said in (("", "has no keys"), ("ann 12\n", "line 1: not a name"), (f"{LOCAL} {'0' * 64}\n", "line 1")):
         path.write_text(text)
         with pytest.raises(ConfigError, match=said):
-            Keys.load(path)
+            Keys(path)
     with pytest.raises(ConfigError, match="cannot read the keys"):
-        Keys.load(tmp_path / "none.txt")
+        Keys(tmp_path / "none.txt")
     for name in ("", "a b", LOCAL, "x" * 65, "../x"):
         with pytest.raises(ConfigError, match="cannot be named"):
             add_key(tmp_path / "other.txt", name)
     path.unlink()
     old = add_key(path, "ann")
-    new = add_key(path, "ann")  # takes the place of the old one
-    assert (Keys.load(path).name_of(old), Keys.load(path).name_of(new)) == (None, "ann")
+    with pytest.raises(ConfigError, match="has a key of 'ann' already: replace it with --replace"):
+        add_key(path, "ann")
+    new = add_key(path, "ann", replace=True)
+    assert (Keys(path).name_of(old), Keys(path).name_of(new)) == (None, "ann")
+
+
+def test_a_file_of_keys_keeps_its_comments_and_its_mode(tmp_path) -> None:
+    path = tmp_path / "keys.txt"
+    add_key(path, "ann")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text(f"# of the lab\n\n{path.read_text()}")
+    path.chmod(0o644)
+    add_key(path, "bob")
+    remove_key(path, "ann")
+    assert re.fullmatch(r"# of the lab\n\nbob [0-9a-f]{64}\n", path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(ConfigError, match="has no key of 'ann'"):
+        remove_key(path, "ann")
+
+
+def test_keys_are_those_that_the_file_has_now(tmp_path, caplog) -> None:
+    path = tmp_path / "keys.txt"
+    ann, keys = add_key(path, "ann"), Keys(path)
+    bob = add_key(path, "bob")
+    assert (keys.name_of(ann), keys.name_of(bob)) == ("ann", "bob")
+    remove_key(path, "ann")
+    assert (keys.name_of(ann), keys.name_of(bob)) == (None, "bob")
+    path.write_text("no key\n")
+    assert keys.name_of(bob) == "bob", "a file that cannot be used changes nothing"
+    assert "the keys stay as they were" in caplog.text
+    path.unlink()
+    assert keys.name_of(bob) == "bob"
 
 
 def test_without_keys_only_this_machine_and_no_other_site_is_heard(tmp_path) -> None:

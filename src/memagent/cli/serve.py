@@ -12,7 +12,7 @@ import typer
 from memagent import tracing
 from memagent.cli.console import boundary, err, note
 from memagent.cli.options import Chosen, reads
-from memagent.errors import MissingExtraError
+from memagent.errors import ConfigError, MissingExtraError
 from memagent.home import data_folder
 
 _KeyFile = Annotated[Path, typer.Option("--keys", help="The file of keys.")]
@@ -36,7 +36,19 @@ def serve(
     upload_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a request or an uploaded file.")] = 256,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,
+    patience: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds for which readings wait for a model's server that is away."),
+    ] = 600,
     deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which a reading is given up.")] = None,
+    drain: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds before the end, once told to end, in which /ready says so."),
+    ] = 0,
+    files_per_key: Annotated[int, typer.Option(min=1, help="Uploaded files that are kept for each key.")] = 1000,
+    operator: Annotated[
+        str | None, typer.Option(help="The name of the key that sees the metrics of all keys; others see their own.")
+    ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="How each request, and each reading that ends, is logged.")
     ] = "text",
@@ -52,7 +64,15 @@ def serve(
             raise MissingExtraError("memagent serve", "serve") from error
         set_up(log_format)
         tracing.start()
-        place = Place(host=host, port=port, folder=folder or data_folder() / "service", keys=keys, root=root)
+        place = Place(
+            host=host,
+            port=port,
+            folder=folder or data_folder() / "service",
+            keys=keys,
+            root=root,
+            drain=drain,
+            operator=operator,
+        )
         place.check()
         opened = chosen.opened(stack)
         limits = Limits(
@@ -61,23 +81,31 @@ def serve(
             queue=queue,
             queue_per_key=queue if queue_per_key is None else queue_per_key,
             upload_bytes=upload_mb << 20,
+            files_per_key=files_per_key,
             tokens_per_day=tokens_per_day,
+            patience=patience,
             deadline=deadline,
             keep_days=keep_days,
         )
-        url = f"http://{host}:{port}"
         say = note if log_format == "text" else logging.getLogger("memagent.server").info
-        say(f"{url}/ · for OpenAI clients {url}/v1 · model {chosen.model} · data in {place.folder}")
-        run(place, opened, chosen.model, chosen.base_url, chosen.options, limits)
+        run(place, opened, chosen.model, chosen.base_url, chosen.options, limits, say)
 
 
 def serve_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")],
     keys: _KeyFile = Path("keys.txt"),
+    replace: Annotated[bool, typer.Option("--replace", help="Give a new key to a name that has one.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the key of this name out of the file.")] = False,
 ) -> None:
-    """Add a key to the file of a service, and print it. Only its hash is kept."""
+    """Add a key to the file of a service, and print it. Only its hash is kept. A service that runs takes note at once."""
     with boundary():
-        from memagent.server.keys import add_key
+        from memagent.server.keys import add_key, remove_key
 
-        typer.echo(add_key(keys, name))
+        if replace and remove:
+            raise ConfigError("--replace and --remove do not go together: give one of them")
+        if remove:
+            remove_key(keys, name)
+            err.print(f"[dim]removed {name} from {keys}[/]")
+            return
+        typer.echo(add_key(keys, name, replace=replace))
         err.print(f"[dim]added {name} to {keys}; the key is not shown again[/]")

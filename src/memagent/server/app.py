@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -19,10 +19,13 @@ from memagent.errors import MemagentError
 from memagent.server import chat, readings
 from memagent.server.guard import Guard
 from memagent.server.jobs import RefusedError
-from memagent.server.problems import answer, code_of
+from memagent.server.openapi import described
+from memagent.server.outage import away
+from memagent.server.problems import Unforeseen, answer, code_of
 from memagent.server.responses import routes as responses
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.web import routes as web
+from memagent.tables import telling
 
 if TYPE_CHECKING:
     from memagent.server.mcp_route import McpRoute
@@ -50,12 +53,14 @@ def create_app(service: Service) -> Guard:
     app.include_router(web.routes)
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp))
-    app.get("/health")(_health)
-    app.get("/ready")(_ready)
-    app.get("/metrics")(_metrics)
+    for path, look in (("/health", _health), ("/ready", _ready), ("/metrics", _metrics)):
+        app.get(path)(look)
+        app.head(path, include_in_schema=False)(look)
     app.exception_handler(MemagentError)(_failed)
     app.exception_handler(HTTPException)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)
+    app.add_middleware(Unforeseen)
+    app.openapi = described(app, keys=service.keys is not None)  # type: ignore[method-assign]  # as FastAPI has it done
     limit, local = service.limits.upload_bytes, service.keys is None
     return Guard(app, limit=limit, local=local, metrics=service.metrics)
 
@@ -75,25 +80,27 @@ async def _health() -> dict[str, str]:
 
 
 async def _ready(service: TheService) -> JSONResponse:
-    """Whether readings are taken: not while the service shuts down, or its disk cannot be written."""
+    """Whether readings are taken: not while the service shuts down, or its disk cannot be written. They are taken, and
+    wait, while the model's server is away: `waiting` says so."""
     try:
         await asyncio.to_thread(service.store.check)
     except Exception as error:
-        return JSONResponse({"status": "not ready", "reason": type(error).__name__}, 503)
+        return JSONResponse({"status": "not ready", "reason": away(error) or type(error).__name__}, 503)
     if not service.jobs.open:
         return JSONResponse({"status": "shutting down"}, 503)
-    return JSONResponse({"status": "ready"})
+    reason = service.jobs.outage.reason
+    return JSONResponse({"status": "ready"} | ({"waiting": reason} if reason else {}))
 
 
 async def _metrics(service: TheService, owner: Owner) -> PlainTextResponse:
-    """Counters for Prometheus; where keys are needed, one is needed here too."""
-    return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
+    """Counters for Prometheus. Where keys are needed, one is needed here too; the operator's sees the tokens of all."""
+    only = None if service.keys is None or owner == service.operator else owner
+    return PlainTextResponse(service.metrics.text(only), media_type="text/plain; version=0.0.4")
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    if isinstance(error, RefusedError):
-        return answer(429, str(error), headers={"Retry-After": str(error.after)})
-    return answer(code_of(error), str(error))
+    headers = {"Retry-After": str(error.after)} if isinstance(error, RefusedError) else None
+    return answer(code_of(error), str(error), headers=headers)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -101,8 +108,12 @@ async def _refused(_: Request, error: Exception) -> Response:
     return answer(error.status_code, str(error.detail), headers=dict(error.headers or {}))
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return answer(400, f"{where or 'the body'}: {first['msg']}", param=where or None)
+    found: list[Any] = [{**one, "loc": one["loc"][1:]} for one in error.errors()]  # all are of the body, or of the query
+    first = telling(found)
+    where = ".".join(str(part) for part in first["loc"] if part != "str" and "[" not in str(part))
+    said, kind = f"{where or 'the body'}: {first['msg']}", request.headers.get("content-type", "")
+    if not where and "json" not in kind:
+        said = f"the body is taken as JSON only with the header Content-Type: application/json, not {kind[:100]!r}"
+    return answer(400, said, param=where or None)

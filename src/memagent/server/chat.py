@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memagent.conversation import asked
-from memagent.server.clients import attached, awaited, check_model, documents_of, own, tokens
+from memagent.server.clients import attached, awaited, check_model, cut, documents_of, later, names_of, own, tokens
 from memagent.server.following import BEAT, follow, line
 from memagent.server.schemas import ChatRequest
 from memagent.server.state import Keyed, Owner, Service, TheService
@@ -22,11 +23,18 @@ routes = APIRouter(prefix="/v1", route_class=Keyed)
 @routes.get("/models")
 async def models(service: TheService, owner: Owner) -> dict[str, Any]:
     """One model, and one for each reader."""
-    names = ["memagent", *(f"memagent:{reader}" for reader in service.readers)]
-    return {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "memagent"} for name in names],
-    }
+    return {"object": "list", "data": [_model(name) for name in names_of(service)]}
+
+
+@routes.get("/models/{name}")
+async def model(name: str, service: TheService, owner: Owner) -> dict[str, Any]:
+    """One of them."""
+    check_model(service, name)
+    return _model(name)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "memagent"}
 
 
 @routes.post("/chat/completions", response_model=None)
@@ -38,17 +46,24 @@ async def complete(
     The reading is cancelled if the client goes away. `memagent` in the response has its id, status and quotes.
     """
     check_model(service, chat.model)
+    chat.check()
     what = asked([message.said() for message in chat.messages])
     job = await service.begin(Job(owner=owner, question=what.question, options=chat.options()), documents_of(what))
     if chat.stream:
         return StreamingResponse(attached(service, job, _stream(chat, service, job)), media_type="text/event-stream")
-    return JSONResponse(_completion(chat, await awaited(request, service, job)))
+    job = await awaited(request, service, job)
+    return JSONResponse(_completion(chat, job, await asyncio.to_thread(_finish, service, job)))
 
 
-def _completion(chat: ChatRequest, job: Job) -> dict[str, Any]:
+def _finish(service: Service, job: Job) -> str:
+    """Why the answer ended, in OpenAI's words."""
+    return "length" if cut(service, job) else "stop"
+
+
+def _completion(chat: ChatRequest, job: Job, finish: str) -> dict[str, Any]:
     assert job.result is not None
     message = {"role": "assistant", "content": job.result["answer"], "refusal": None}
-    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
     head = _head(chat, job, "chat.completion")
     return {**head, "choices": [choice], "usage": _usage(job), "memagent": own(job)}
 
@@ -84,13 +99,12 @@ async def _stream(chat: ChatRequest, service: Service, job: Job) -> AsyncIterato
         if not turns and not job.over:
             yield BEAT
     if job.result is None:
-        ending = f"the service ends; the reading {job.id} goes on when it starts again"
-        said = job.error or (ending if service.jobs.ending else f"the reading {job.id} was deleted")
+        said = job.error or (later(job) if service.jobs.ending else f"the reading {job.id} was deleted")
         error = {"message": said, "type": f"{job.kind or 'server'}_error", "param": None, "code": None}
         yield f"data: {json.dumps({'error': error})}\n\n"
         return
     yield chunk({"content": job.result["answer"]})
-    yield chunk({}, finish="stop", memagent=own(job))
-    if chat.stream_options.include_usage:
+    yield chunk({}, finish=await asyncio.to_thread(_finish, service, job), memagent=own(job))
+    if chat.stream_options is not None and chat.stream_options.include_usage:
         yield f"data: {json.dumps({**head, 'choices': [], 'usage': _usage(job)})}\n\n"
     yield "data: [DONE]\n\n"

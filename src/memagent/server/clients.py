@@ -17,15 +17,19 @@ from memagent.server.schemas import FilePart
 from memagent.server.state import Part, Service, text_part
 from memagent.server.values import Job
 
-_CODES = {"document": 400, "model": 502, "deadline": 504, "cancelled": 409}
+_CODES = {"document": 400, "model": 502, "deadline": 504, "cancelled": 409, "disk": 507}
 _NO_RETRY = {"x-should-retry": "false"}  # or the client of OpenAI would have the document read twice more
 _LOOK = 1.0  # seconds between two looks whether the client is still there
 
 
+def names_of(service: Service) -> list[str]:
+    """The models that clients may ask for: one, and one for each reader."""
+    return ["memagent", *(f"memagent:{reader}" for reader in service.readers)]
+
+
 def check_model(service: Service, model: str) -> None:
     """Raises HTTPException if a model is not one of ours."""
-    name, _, reader = model.partition(":")
-    if name != "memagent" or reader not in ("", *service.readers):
+    if model not in names_of(service):
         raise HTTPException(404, f"there is no model {model!r}: see /v1/models")
 
 
@@ -49,15 +53,26 @@ def _document(file: FilePart) -> str | Part:
 
 
 async def awaited(request: Request, service: Service, job: Job) -> Job:
-    """The job once it is over. If its client goes away, it is cancelled. Raises HTTPException if it has no answer."""
+    """The job once it is over. If its client goes away, it is cancelled. Raises HTTPException if it has no answer, or the
+    service ends."""
     waiting = asyncio.ensure_future(service.jobs.wait(job))
     while not (await asyncio.wait([waiting], timeout=_LOOK))[0]:
+        if service.jobs.ending:
+            waiting.cancel()
+            raise HTTPException(503, later(job), _NO_RETRY)
         if await request.is_disconnected():
             await service.jobs.cancel(job)
     ended = waiting.result()
     if ended.result is None:
         raise HTTPException(_CODES.get(ended.kind or "", 500), ended.error or "no answer", _NO_RETRY)
     return ended
+
+
+def later(job: Job) -> str:
+    """What is said to those who wait when the service ends."""
+    if not job.kept:
+        return "the service ends, and the reading with it, because it was not to be stored: send it again"
+    return f"the service ends; the reading {job.id} goes on when it starts again: look at /v1/readings/{job.id}"
 
 
 async def attached(service: Service, job: Job, stream: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -88,6 +103,14 @@ def tokens(job: Job) -> tuple[int, int, int]:
         sum(part[name] for part in parts) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
     )
     return prompt, written, cached
+
+
+def cut(service: Service, job: Job) -> bool:
+    """Whether the answer of a job that was answered ended at its limit of tokens."""
+    assert job.reading is not None
+    assert job.result is not None
+    last = max(0, job.result["turns"] - 1)
+    return any(turn.completion["finish"] == "length" for turn in service.jobs.desk.journal.turns(job.reading, last))
 
 
 def own(job: Job) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from memagent.errors import JournalError, MemagentError, ModelError
 from memagent.result import Ledger
 from memagent.server import log
 from memagent.server.metrics import Metrics
+from memagent.server.outage import DISK, Outage, away
 from memagent.server.queue import FairQueue
 from memagent.server.reading import Desk
 from memagent.server.store import new_id
@@ -23,20 +25,28 @@ from memagent.session import Progress
 
 _LOG = logging.getLogger("memagent.server")
 _FLUSH = 1.0  # seconds between two notes of what a reading has spent
+_SET = 0.02  # seconds to wait for a signal that is set already
+_AGAIN = 2.0  # seconds after which what could not be noted is tried again
+_NOTED = 10.0  # seconds within which a cancelled reading is noted as that, or nobody waits for it
+_VAIN = 3  # times that a reading finds away what others have found there, and then fails
+
+
+_CANCELLED = {"error": "cancelled", "kind": "cancelled"}
 
 
 class RefusedError(MemagentError):
-    """A job is not accepted now. `after` is in how many seconds it may be."""
+    """A job is not accepted now. `after` is in how many seconds it may be, `code` the status of the answer."""
 
-    def __init__(self, message: str, after: int) -> None:
+    def __init__(self, message: str, after: int, code: int = 429) -> None:
         super().__init__(message)
-        self.after = after
+        self.after, self.code = after, code
 
 
 @dataclass(slots=True)
 class _Live:
     """A job that waits or is read: who waits for it to move, and how far it is. `context` is that of the request that asked
-    for it, and so of its trace."""
+    for it, and so of its trace. `held` is since when it waits for what is away, without a turn between; `outages` how many
+    had ended then; `vain` how often it has found something away since others found it there."""
 
     job: Job
     context: Context = field(default_factory=copy_context)
@@ -45,8 +55,22 @@ class _Live:
     progress: Progress | None = None
     began: float = 0.0
     before: int | None = None  # turns that it had when it was begun or gone on with
+    seen: int = 0  # turns that it had when it last moved
     flushed: float = 0.0
+    spent: int = 0  # tokens of a reading that is answered, those of its verification too
     cancelled: bool = False
+    held: float | None = None
+    outages: int = 0
+    vain: int = 0
+
+    def hold(self, outages: int, patience: float) -> bool:
+        """Whether it may wait for what is away. A reading that finds it away again and again, while others have found it
+        there, is at fault itself."""
+        now = time.monotonic()
+        if self.held is None:
+            self.held, self.outages, self.vain = now, outages, 0
+        self.vain += outages > self.outages
+        return now - self.held < patience and self.vain < _VAIN
 
 
 class Jobs:
@@ -56,13 +80,20 @@ class Jobs:
         self.desk, self.limits, self.metrics = desk, limits, metrics
         self._queue = FairQueue(limits)
         self._live: dict[str, _Live] = {}
-        self._closing = self._ending = False
-        metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running)
+        self._closing = self._ending = self._refusing = False
+        self.outage = Outage()
+        metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running, lambda: self.outage.reason is None)
 
     @property
     def open(self) -> bool:
         """Whether jobs are taken."""
-        return not self._closing
+        return not self._closing and not self._refusing
+
+    def refuse(self, seconds: float, then: Callable[[], None]) -> None:
+        """Takes no more jobs; those that were taken go on. Calls `then` after some seconds. May be called from a signal
+        handler."""
+        self._refusing = True
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, then)
 
     async def start(self) -> None:
         """Goes on with what was waiting or under way when the service ended."""
@@ -109,7 +140,7 @@ class Jobs:
 
     def _check(self, job: Job) -> None:
         whole = self.desk.whole(job)
-        self.desk.settings(job)
+        self.desk.check(job)
         self.desk.shelf.check(whole.documents, whole.owner)
         spent, most = self.desk.store.spent(job.owner), self.limits.tokens_per_day
         if most is not None and spent >= most:
@@ -118,8 +149,10 @@ class Jobs:
 
     def _check_room(self, owner: str) -> None:
         limits, mine = self.limits, self._queue.waiting(owner)
-        if self._closing:
-            raise RefusedError("the service is shutting down", 30)
+        if not self.open:
+            raise RefusedError("the service is shutting down", 30, 503)
+        if self._queue.has_room(owner):
+            return
         if len(self._queue) >= limits.queue:
             raise RefusedError(f"{limits.queue:,} readings are waiting, no more are taken now", 30)
         if mine >= limits.queue_per_key:
@@ -130,52 +163,99 @@ class Jobs:
         self._queue.put(job)
 
     def _pump(self) -> None:
-        """Begins as many jobs as may be under way."""
-        while not self._closing and (job := self._queue.take()) is not None:
+        """Begins as many jobs as may be under way: all that there is room for, or during an outage one."""
+        while not self._closing and self.outage.may_try():
+            if (job := self._queue.take()) is None:
+                self.outage.untried()
+                return
             live = self._live[job.id]
             live.task = asyncio.create_task(self._run(live), context=live.context)
 
     async def _run(self, live: _Live) -> None:
         status: JobStatus = "failed"
         values: dict[str, Any] = {}
+        missing: str | None = None  # what is away, if the job may wait for it
         try:
-            live.job = await asyncio.to_thread(self.desk.store.change, live.job.id, status="running")
             live.began = time.monotonic()
+            live.job = await asyncio.to_thread(self.desk.store.change, live.job.id, status="running")
             async with asyncio.timeout(self.limits.deadline):
                 result = await self.desk.read(live.job, lambda progress: self._tell(live, progress))
             status, values = "answered", {"result": result.to_json()}
-            self.metrics.answered(result)
-            await asyncio.to_thread(self._spend, live.job, _tokens(result.usage) + _tokens(result.verification))
+            live.spent = _tokens(result.usage) + _tokens(result.verification)
         except asyncio.CancelledError:
             if not live.cancelled:  # the service ends; the job stays
                 return
-            status, values = "cancelled", {"error": "cancelled", "kind": "cancelled"}
+            status, values = "cancelled", _CANCELLED
         except TimeoutError:
             values = {"error": f"the deadline of {self.limits.deadline:,.0f} s has passed", "kind": "deadline"}
-        except MemagentError as error:
-            values = {"error": str(error), "kind": "model" if isinstance(error, ModelError) else "document"}
         except Exception as error:
-            _LOG.exception("%s failed", live.job.id)
-            name = type(error).__name__
-            values = {"error": f"an error in memagent ({name}); the log has more", "kind": "internal"}
+            values, missing = self._failure(live, error)
         finally:
             self._queue.done(live.job)
-            if not self._closing or live.cancelled:
+            self.outage.untried()
+            if missing is not None and not self._closing:
+                await asyncio.shield(self._held(live, missing))
+            elif not self._closing or live.cancelled:
                 await asyncio.shield(self._ended(live, status, values))
             self._pump()
 
+    def _failure(self, live: _Live, error: Exception) -> tuple[dict[str, Any], str | None]:
+        """What is noted of a job that failed; and what is away, if the job may wait for it."""
+        missing = away(error)
+        if missing is not None and live.hold(self.outage.over, self.limits.patience):
+            return {}, missing
+        if missing == DISK:
+            return {"error": f"{DISK}: its turns are kept, resume it once there is room", "kind": "disk"}, None
+        if isinstance(error, MemagentError):
+            return {"error": str(error), "kind": "model" if isinstance(error, ModelError) else "document"}, None
+        _LOG.error("%s failed", live.job.id, exc_info=error)
+        said = f"an error in memagent ({type(error).__name__}); the log has more"
+        return {"error": said, "kind": "internal"}, None
+
+    async def _held(self, live: _Live, reason: str) -> None:
+        """Puts a job back among those that wait, until what is away is there again."""
+        if self.outage.reason is None:
+            log.told(_LOG, "readings wait", reason=reason)
+        self._loop.call_later(self.outage.begin(reason), self._pump)
+        await self._note(live, lambda: self.desk.store.change(live.job.id, status="queued"))
+        live.task = None
+        if live.cancelled:
+            await self._ended(live, "cancelled", _CANCELLED)
+        else:
+            self._queue.put(live.job)
+            self._wake(live)
+
     async def _ended(self, live: _Live, status: JobStatus, values: dict[str, Any]) -> None:
+        def end() -> Job:
+            self._count(live)
+            job = self.desk.store.end(live.job.id, status, **values)
+            if status in ("failed", "cancelled") and job.reading is not None:
+                self._release(job.reading, values["error"])
+            return job
+
         try:
-            await asyncio.to_thread(self._count, live)
-            live.job = await asyncio.to_thread(lambda: self.desk.store.end(live.job.id, status, **values))
-            if status in ("failed", "cancelled") and live.job.reading is not None:
-                await asyncio.to_thread(self._release, live.job.reading, values["error"])
+            await self._note(live, end)
             took = time.monotonic() - live.began
-            self.metrics.ended(status, took)
+            self.metrics.ended(live.job, took)
             _log_end(live, took)
-        finally:  # whoever waits is let go, also if the disk is full
+        finally:  # whoever waits is let go, also if the service ends first
             del self._live[live.job.id]
             live.moved.set()
+
+    async def _note(self, live: _Live, note: Callable[[], Job]) -> None:
+        """Notes what became of a job, as soon as the disk can be written."""
+        told = False
+        while True:
+            try:
+                live.job = await asyncio.to_thread(note)
+                return
+            except Exception as error:
+                if away(error) is None:
+                    raise
+                if not told:
+                    _LOG.exception("what became of %s cannot be noted, and is tried again", live.job.id)
+                told = True
+            await asyncio.sleep(_AGAIN)
 
     def _release(self, reading: str, reason: str) -> None:
         if self.desk.journal.show(reading).status == "running":
@@ -184,19 +264,26 @@ class Jobs:
     def _tell(self, live: _Live, progress: Progress) -> None:
         """Called by any thread after every turn."""
         if live.before is None:
-            live.before = progress.ledger.turns
+            live.before = live.seen = progress.ledger.turns
         live.progress = progress
+        if progress.ledger.turns > live.seen:
+            live.seen, live.held = progress.ledger.turns, None
+            self._loop.call_soon_threadsafe(self._answered)
         if time.monotonic() - live.flushed > _FLUSH:
             live.flushed = time.monotonic()
             self._count(live)
         self._loop.call_soon_threadsafe(self._wake, live)
 
-    def _count(self, live: _Live) -> None:
-        if live.progress is not None:
-            self._spend(live.job, _tokens(live.progress.ledger.usage))
+    def _answered(self) -> None:
+        """Something came of a turn, so nothing is away."""
+        if self.outage.end():
+            log.told(_LOG, "readings go on")
+            self._pump()
 
-    def _spend(self, job: Job, total: int) -> None:
-        self.metrics.spent(job.owner, self.desk.store.spend(job, total))
+    def _count(self, live: _Live) -> None:
+        total = live.spent or (_tokens(live.progress.ledger.usage) if live.progress is not None else 0)
+        if total:
+            self.metrics.spent(live.job.owner, self.desk.store.spend(live.job, total))
 
     @staticmethod
     def _wake(live: _Live) -> None:
@@ -211,7 +298,8 @@ class Jobs:
             return {}
         done, left = progress.ledger.turns, progress.plan.reader.left(progress.plan, progress.state)
         fresh, took = done - (live.before or 0), time.monotonic() - live.began
-        return {"turns": done, "left": left, "seconds_left": round(took / fresh * left, 1) if fresh > 0 else None}
+        found = {"turns": done, "left": left, "seconds_left": round(took / fresh * left, 1) if fresh > 0 else None}
+        return found | ({"held": self.outage.reason} if live.held is not None and live.task is None else {})
 
     def signal(self, job: Job) -> asyncio.Event:
         """What is set when a job next moves, or is over, or the service ends. Take it before looking at the job, so that no
@@ -241,7 +329,7 @@ class Jobs:
         live.cancelled = True
         if self._queue.withdraw(job.id):
             live.began = time.monotonic()
-            await self._ended(live, "cancelled", {"error": "cancelled", "kind": "cancelled"})
+            await asyncio.wait([asyncio.ensure_future(self._ended(live, "cancelled", _CANCELLED))], timeout=_NOTED)
         elif live.task is not None:
             live.task.cancel()
             await asyncio.wait([live.task])
@@ -282,6 +370,8 @@ class Jobs:
 
 async def moved(signal: asyncio.Event, timeout: float) -> None:
     """Waits for a signal, or until the time is over."""
+    if signal.is_set():
+        await asyncio.sleep(_SET)  # of a job that nobody reads it is always set
     with suppress(TimeoutError):
         await asyncio.wait_for(signal.wait(), timeout)
 

@@ -8,47 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from memagent.errors import ConfigError
 from memagent.files import atomic_file
+from memagent.server import log
 
+_LOG = logging.getLogger("memagent.server")
 LOCAL = "local"  # the name of whoever asks where no keys are needed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LINE = re.compile(r"(\S+)\s+([0-9a-f]{64})")
 
 
 class Keys:
-    """Hashes of keys, by name."""
+    """Hashes of keys, by name: those that a file has whenever a key is looked up. Raises ConfigError, at first, for a file
+    that cannot be read or has an invalid line."""
 
-    def __init__(self, hashes: dict[str, str]) -> None:
-        self.hashes = hashes
-
-    @classmethod
-    def load(cls, path: Path) -> Keys:
-        """The keys of a file. Raises ConfigError that names an invalid line."""
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the keys in {path}: {error}") from error
-        hashes: dict[str, str] = {}
-        for number, line in enumerate(lines, 1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            found = _LINE.fullmatch(line.strip())
-            if found is None or not _NAME.fullmatch(found[1]) or found[1] == LOCAL:
-                raise ConfigError(
-                    f"{path}, line {number}: not a name and a SHA-256; add keys with: memagent serve-key NAME"
-                )
-            hashes[found[1]] = found[2]
-        if not hashes:
-            raise ConfigError(f"{path} has no keys: add one with memagent serve-key NAME --keys {path}")
-        return cls(hashes)
+    def __init__(self, path: Path) -> None:
+        self._path, self._stamp = path, _stamp(path)
+        self.hashes = _read(path)
 
     def name_of(self, key: str) -> str | None:
         """The name of a key; None if it is not known. All hashes are compared, in constant time each."""
+        self._look_again()
         given = _hash(key)
         found = None
         for name, known in self.hashes.items():
@@ -56,18 +42,91 @@ class Keys:
                 found = name
         return found
 
+    def _look_again(self) -> None:
+        """Takes what has changed in the file. While it cannot be read, the keys stay as they were."""
+        if (stamp := _stamp(self._path)) == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.hashes = _read(self._path)
+            log.told(_LOG, "keys read again", count=len(self.hashes))
+        except ConfigError as error:
+            _LOG.warning("the file of keys cannot be used, and the keys stay as they were: %s", error)
 
-def add_key(path: Path, name: str) -> str:
-    """Adds a key of this name to a file, in place of one that has it, and returns the key. It is kept nowhere."""
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes with a file; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Hashes by name. Raises ConfigError."""
+    hashes = dict(filter(None, _parsed(path, _lines(path))))
+    if not hashes:
+        raise ConfigError(f"{path} has no keys: add one with memagent serve-key NAME --keys {path}")
+    return hashes
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the keys in {path}: {error}") from error
+
+
+def _parsed(path: Path, lines: Sequence[str]) -> list[tuple[str, str] | None]:
+    """Name and hash of each line; None for a blank one or a comment. Raises ConfigError."""
+    found: list[tuple[str, str] | None] = []
+    for number, line in enumerate(lines, 1):
+        entry = _LINE.fullmatch(line.strip())
+        if not line.strip() or line.startswith("#"):
+            found.append(None)
+        elif entry is None or not _NAME.fullmatch(entry[1]) or entry[1] == LOCAL:
+            raise ConfigError(f"{path}, line {number}: not a name and a SHA-256; add keys with: memagent serve-key NAME")
+        else:
+            found.append((entry[1], entry[2]))
+    return found
+
+
+def add_key(path: Path, name: str, *, replace: bool = False) -> str:
+    """Adds a key of this name to a file, and returns the key, which is kept nowhere. Raises ConfigError for what is no
+    name, or for one that has a key, which is not to be replaced."""
     if not _NAME.fullmatch(name) or name == LOCAL:
         raise ConfigError(f"a key cannot be named {name!r}: use up to 64 letters, digits, '.', '_' and '-', not {LOCAL!r}")
-    hashes = Keys.load(path).hashes if path.exists() else {}
+    lines = _lines(path) if path.exists() else []
+    others = _without(path, lines, name)
+    if len(others) < len(lines) and not replace:
+        raise ConfigError(f"{path} has a key of {name!r} already: replace it with --replace, or choose another name")
     key = f"mem-{secrets.token_urlsafe(32)}"
-    with atomic_file(path) as file:
-        for known, hashed in {**hashes, name: _hash(key)}.items():
-            file.write(f"{known} {hashed}\n")
-    path.chmod(0o600)
+    _write(path, [*others, f"{name} {_hash(key)}"])
     return key
+
+
+def remove_key(path: Path, name: str) -> None:
+    """Takes a key out of a file. Raises ConfigError if it has none of this name."""
+    lines = _lines(path)
+    others = _without(path, lines, name)
+    if len(others) == len(lines):
+        raise ConfigError(f"{path} has no key of {name!r}: nothing is removed")
+    _write(path, others)
+
+
+def _without(path: Path, lines: Sequence[str], name: str) -> list[str]:
+    """The lines that are not that of a name."""
+    entries = zip(lines, _parsed(path, lines), strict=True)
+    return [line for line, entry in entries if entry is None or entry[0] != name]
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    """Writes the file again, with the mode that it had; a new one can be read by its owner only."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    with atomic_file(path) as file:
+        file.writelines(f"{line}\n" for line in lines)
+    path.chmod(mode)
 
 
 def _hash(key: str) -> str:

@@ -6,6 +6,7 @@ error only its kind is logged, and the places in the code that it came through.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import time
@@ -52,6 +53,8 @@ class Lines(logging.Formatter):
 def _message(record: logging.LogRecord) -> str:
     """The message of a record, with kinds in place of errors."""
     said = str(_kind(record.msg))
+    if record.name == "asyncio":  # what follows the first line describes tasks, with the messages of their errors
+        said = said.partition("\n")[0]
     if isinstance(record.args, tuple):
         return said % tuple(map(_kind, record.args)) if record.args else said
     return said % record.args
@@ -61,7 +64,14 @@ def _kind(value: Any) -> Any:
     if not isinstance(value, BaseException):
         return value
     status = getattr(value, "status", None)
-    return f"{type(value).__name__}{f', HTTP {status}' if status else ''}"
+    return f"{_name(value)}{f', HTTP {status}' if status else ''}"
+
+
+def _name(error: BaseException) -> str:
+    """Its class, and how the system or SQLite calls what happened: OSError ENOSPC, OperationalError SQLITE_FULL."""
+    number = error.errno if isinstance(error, OSError) else None
+    code = errno.errorcode.get(number) if number is not None else getattr(error, "sqlite_errorname", None)
+    return f"{type(error).__name__}{f' {code}' if code else ''}"
 
 
 def _trouble(record: logging.LogRecord) -> dict[str, Any]:
@@ -71,7 +81,7 @@ def _trouble(record: logging.LogRecord) -> dict[str, Any]:
         return {}
     places = traceback.extract_tb(error.__traceback__)
     where = [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in places]
-    return {"error": type(error).__name__, "at": " > ".join(where)}
+    return {"error": _name(error), "at": " > ".join(where)}
 
 
 def _one_line(text: str) -> str:

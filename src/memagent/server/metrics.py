@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.registry import Collector
 
-from memagent.result import Reading
-from memagent.server.values import JobStatus
+from memagent.server.values import Job
 
 _SECONDS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800, 7200)
 
@@ -18,6 +19,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._readings = Counter("memagent_readings", "Readings that ended.", ["status"], registry=registry)
+        self._failures = Counter("memagent_failures", "Readings that failed, by why.", ["kind"], registry=registry)
         self._answers = Counter("memagent_answers", "Answers by what verification said.", ["status"], registry=registry)
         self._turns = Counter("memagent_turns", "Turns of readings that were answered.", ["outcome"], registry=registry)
         self._tokens = Counter("memagent_tokens", "Tokens in and out.", ["key"], registry=registry)
@@ -25,23 +27,30 @@ class Metrics:
         self._seconds = Histogram(
             "memagent_reading_seconds", "Seconds from begin to end of a reading.", buckets=_SECONDS, registry=registry
         )
-        self._latency = Histogram("memagent_request_seconds", "Seconds of HTTP requests.", ["route"], registry=registry)
+        self._latency = Histogram(
+            "memagent_request_seconds", "Seconds of HTTP requests.", ["route"], buckets=_SECONDS, registry=registry
+        )
         self._waiting = Gauge("memagent_waiting", "Readings that wait.", registry=registry)
         self._running = Gauge("memagent_running", "Readings under way.", registry=registry)
+        about = "Whether readings go on: 0 while they wait for the model's server, or for room on the disk."
+        self._up = Gauge("memagent_up", about, registry=registry)
 
-    def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
-        """Takes the length of the queue from these functions whenever it is asked for."""
+    def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int], up: Callable[[], bool]) -> None:
+        """Takes the length of the queue, and whether readings go on, from these functions whenever it is asked for."""
         self._waiting.set_function(waiting)
         self._running.set_function(running)
+        self._up.set_function(up)
 
-    def answered(self, reading: Reading) -> None:
-        self._answers.labels(reading.status or "not verified").inc()
-        for outcome, count in reading.outcomes.items():
-            self._turns.labels(outcome).inc(count)
-
-    def ended(self, status: JobStatus, seconds: float) -> None:
-        self._readings.labels(status).inc()
+    def ended(self, job: Job, seconds: float) -> None:
+        """Counts a job that is over."""
+        self._readings.labels(job.status).inc()
+        if job.status == "failed":
+            self._failures.labels(job.kind or "internal").inc()
         self._seconds.observe(seconds)
+        if job.result is not None:
+            self._answers.labels(job.result["status"] or "not verified").inc()
+            for outcome, count in job.result["outcomes"].items():
+                self._turns.labels(outcome).inc(count)
 
     def spent(self, key: str, tokens: int) -> None:
         self._tokens.labels(key).inc(tokens)
@@ -50,6 +59,19 @@ class Metrics:
         self._requests.labels(route, str(code)).inc()
         self._latency.labels(route).observe(seconds)
 
-    def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def text(self, only: str | None = None) -> bytes:
+        """All of it in Prometheus' text format; of what is counted by key, that of one key `only`."""
+        return generate_latest(self.registry if only is None else _OfOne(self.registry, only))
+
+
+class _OfOne(Collector):
+    """What a registry collects, without what belongs to other keys."""
+
+    def __init__(self, registry: CollectorRegistry, key: str) -> None:
+        self._registry, self._key = registry, key
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            seen = copy(metric)
+            seen.samples = [one for one in metric.samples if one.labels.get("key", self._key) == self._key]
+            yield seen

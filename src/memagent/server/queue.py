@@ -30,6 +30,12 @@ class FairQueue:
     def put(self, job: Job) -> None:
         self._waiting.setdefault(job.owner, deque()).append(job)
 
+    def has_room(self, owner: str) -> bool:
+        """Whether a job of this key would be taken at once."""
+        limits = self._limits
+        free = self.running < limits.readings and self._running.get(owner, 0) < limits.readings_per_key
+        return free and not self.waiting(owner)
+
     def take(self) -> Job | None:
         """The next job; None if there is none, or as many are under way as may be."""
         if self.running >= self._limits.readings:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from memagent.batch.shared import under_way
 from memagent.core.readers.kept import KeptReader
-from memagent.errors import ConfigError, JournalError
+from memagent.documents import from_text
+from memagent.errors import ConfigError, JournalError, ModelError
 from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.result import Reading
@@ -47,6 +48,13 @@ class Desk:
         }
         chosen: ReadingOptions = {**usual, **job.options}  # type: ignore[typeddict-item]
         return make_settings(self.opened, model=self.model, base_url=self.base_url, **chosen)
+
+    def check(self, job: Job) -> None:
+        """Raises ConfigError for a job that cannot be read, whatever its document: an empty question, or budgets that its
+        settings have no room for."""
+        settings = self.settings(job)
+        with from_text("any") as document, suppress(ModelError):  # the server that counts tokens may be away
+            Session(document, self.opened, settings).plan(job.question)
 
     def whole(self, job: Job) -> Job:
         """The job whose document a follow-up is about. Raises ConfigError if it was deleted."""

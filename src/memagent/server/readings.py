@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request, Response, UploadFile
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response, UploadFile
+from fastapi.responses import FileResponse, StreamingResponse
 
 from memagent.errors import ConfigError
 from memagent.server.following import BEAT, follow
@@ -16,24 +17,37 @@ from memagent.server.schemas import AskRequest, ReadingRequest
 from memagent.server.state import Keyed, Owner, Service, TheService, text_part
 from memagent.server.values import Job, StoredFile
 
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Once = Annotated[str | None, Header(min_length=1, max_length=200)]
+
 routes = APIRouter(prefix="/v1", route_class=Keyed)
 
 
 @routes.post("/readings", status_code=202)
-async def begin(asked: ReadingRequest, service: TheService, owner: Owner) -> dict[str, Any]:
-    """Begins a reading of uploaded files, paths below the root folder, or a text."""
+async def begin(asked: ReadingRequest, service: TheService, owner: Owner, idempotency_key: Once = None) -> dict[str, Any]:
+    """Begins a reading of uploaded files, paths below the root folder, or a text. Sent again with the same Idempotency-Key,
+    it is the reading that was begun the first time."""
     if (asked.text is None) == (not asked.documents):
         raise ConfigError("give documents or a text, one of them")
     documents = asked.documents if asked.text is None else [text_part(asked.text)]
-    job = Job(owner=owner, question=asked.question, options=asked.options.chosen())
-    return shown(service, await service.begin(job, documents))
+    job = Job(owner=owner, question=asked.question, options=asked.options.chosen(), once=idempotency_key)
+    begun = await asyncio.to_thread(service.store.begun, job)
+    if begun is None:
+        try:
+            return shown(service, await service.begin(job, documents))
+        except sqlite3.IntegrityError:  # the same request has come twice at a time
+            begun = await asyncio.to_thread(service.store.begun, job)
+    if begun is None or (begun.question, dict(begun.options)) != (job.question, dict(job.options)):
+        raise HTTPException(409, "something else was asked with this Idempotency-Key: give each request one of its own")
+    return shown(service, begun)
 
 
 @routes.get("/readings")
-async def history(service: TheService, owner: Owner, limit: int = 50) -> dict[str, Any]:
-    """The newest readings, newest first."""
-    jobs = await asyncio.to_thread(service.store.jobs, owner, max(1, min(limit, 1000)))
-    return {"readings": [shown(service, job, brief=True) for job in jobs]}
+async def history(service: TheService, owner: Owner, limit: Limit = 50, after: str = "") -> dict[str, Any]:
+    """The newest readings, newest first; with `after`, those that come after the reading of that id."""
+    last = await asyncio.to_thread(service.job, after, owner) if after else None
+    jobs = await asyncio.to_thread(service.store.jobs, owner, limit + 1, last)
+    return {"readings": [shown(service, job, brief=True) for job in jobs[:limit]], "has_more": len(jobs) > limit}
 
 
 @routes.get("/readings/{id}")
@@ -58,6 +72,15 @@ async def cancel(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
     return shown(service, await service.jobs.cancel(job))
 
 
+@routes.post("/readings/{id}/resume", status_code=202)
+async def resume(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
+    """Goes on with a reading that failed or was cancelled, from the turn that it had reached."""
+    job = await asyncio.to_thread(service.job, id, owner)
+    if job.status not in ("failed", "cancelled"):
+        raise HTTPException(409, f"only a reading that failed or was cancelled can be resumed: this one is {job.status}")
+    return shown(service, await service.jobs.resume(job))
+
+
 @routes.delete("/readings/{id}", status_code=204)
 async def delete(id: str, service: TheService, owner: Owner) -> Response:
     """Deletes a reading, its turns and the text that came with it, and ends it if it is not over. Uploaded files stay."""
@@ -80,9 +103,13 @@ async def upload(file: UploadFile, service: TheService, owner: Owner) -> dict[st
 
 
 @routes.get("/files")
-async def files(service: TheService, owner: Owner) -> dict[str, Any]:
-    """The documents that are kept, newest first."""
-    return {"object": "list", "data": [described(one) for one in await asyncio.to_thread(service.store.files, owner)]}
+async def files(service: TheService, owner: Owner, limit: Limit = 1000, after: str = "") -> dict[str, Any]:
+    """The documents that are kept, newest first; with `after`, those that come after the one of that id."""
+    found = [described(one) for one in await asyncio.to_thread(service.store.files, owner)]
+    if after:
+        await _file(service, after, owner)
+        found = found[next(place for place, one in enumerate(found, 1) if one["id"] == after) :]
+    return {"object": "list", "data": found[:limit], "has_more": len(found) > limit}
 
 
 @routes.get("/files/{id}")
@@ -91,9 +118,16 @@ async def file_of(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
     return described(await _file(service, id, owner))
 
 
+@routes.get("/files/{id}/content")
+async def content_of(id: str, service: TheService, owner: Owner) -> FileResponse:
+    """A document as it was uploaded."""
+    file = await _file(service, id, owner)
+    return FileResponse(service.store.path(file), filename=file.name, media_type="application/octet-stream")
+
+
 @routes.delete("/files/{id}")
 async def drop(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
-    """Deletes a document. Readings of it that are not over fail."""
+    """Deletes a document. Readings of it that are not over fail, and those that are can be asked no more."""
     await asyncio.to_thread(service.store.drop, await _file(service, id, owner))
     return {"id": id, "object": "file", "deleted": True}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,36 +15,43 @@ import uvicorn
 from memagent.batch.shared import SharedEngine
 from memagent.core import READERS
 from memagent.errors import ConfigError, MemagentError
+from memagent.files import create_private, locked
 from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.server.app import create_app
 from memagent.server.documents import Shelf
 from memagent.server.guard import LOOPBACK, Guard
 from memagent.server.jobs import Jobs
-from memagent.server.keys import Keys
+from memagent.server.keys import LOCAL, Keys
 from memagent.server.metrics import Metrics
 from memagent.server.patience import PatientProtocol
 from memagent.server.reading import Desk
 from memagent.server.state import Service
 from memagent.server.store import Store
-from memagent.server.values import Limits
+from memagent.server.values import Job, Limits
 from memagent.settings import AUTO, ReadingOptions, make_settings
+
+_TAKEN = "another service has its data in {folder}: end it first, or give another --folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a service is reached, where its data are, and who may use it."""
+    """Where a service is reached, where its data are, and who may use it. `drain`: see `_Server`; `operator`: the key that
+    sees the metrics of all keys."""
 
     host: str
     port: int
     folder: Path
     keys: Path | None = None
     root: Path | None = None
+    drain: float = 0.0
+    operator: str | None = None
 
     def check(self) -> None:
         """Raises ConfigError for a place that others can reach without keys, for bad keys, or a root that is no folder."""
-        if self.keys is not None:
-            Keys.load(self.keys)
+        names = Keys(self.keys).hashes if self.keys is not None else {}
+        if self.operator is not None and self.operator not in names:
+            raise ConfigError(f"--operator {self.operator}: there is no key of that name; names are those of --keys")
         if self.keys is None and self.host not in LOOPBACK:
             raise ConfigError(
                 f"--host {self.host} can be reached from other machines: give --keys FILE"
@@ -51,18 +59,43 @@ class Place:
             )
         if self.root is not None and not self.root.is_dir():
             raise ConfigError(f"--root {self.root} is no folder")
+        if self.root is not None and self.folder.resolve().is_relative_to(self.root.resolve()):
+            raise ConfigError(
+                f"--root {self.root} holds the data of the service ({self.folder}), which are no documents: give another"
+                " --root, or another --folder"
+            )
+
+    def bound(self) -> socket.socket:
+        """A socket of the place. Raises ConfigError where there can be none."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, _, _, _, address = found[0]
+            return socket.create_server(address[:2], family=family)
+        except OSError as error:
+            why = str(error.strerror).partition(" (while attempting")[0]  # which repeats the address
+            raise ConfigError(
+                f"cannot serve on {self.host}, port {self.port}: {why}; choose another --host or --port"
+            ) from error
 
 
 def serve(
-    place: Place, opened: OpenModel, model: str, base_url: str | None, options: ReadingOptions, limits: Limits
+    place: Place,
+    opened: OpenModel,
+    model: str,
+    base_url: str | None,
+    options: ReadingOptions,
+    limits: Limits,
+    say: Callable[[str], None],
 ) -> None:
-    """Serves until the process is told to end; readings under way then stop, and go on with the next start."""
+    """Serves until the process is told to end; readings under way then stop, and go on with the next start.
+
+    Says by `say` where it serves, once it is reached there. Raises ConfigError if it cannot be, and what `built` raises.
+    """
     with ExitStack() as stack:
         app, service = built(stack, place, opened, model, base_url, options, limits)
+        listening = stack.enter_context(place.bound())
         config = uvicorn.Config(
             app,
-            host=place.host,
-            port=place.port,
             http=PatientProtocol,
             log_config=None,
             access_log=False,
@@ -70,17 +103,31 @@ def serve(
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=64 << 10,
         )
-        _Server(config, service).run()
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        url = f"http://{host}:{listening.getsockname()[1]}"
+        say(f"{url}/ · for OpenAI clients {url}/v1 · model {model} · data in {place.folder}")
+        _Server(config, service, place.drain).run([listening])
 
 
 class _Server(uvicorn.Server):
-    """A server for which being told to end is no interrupt: it ends as it should, and tells those who listen."""
+    """A server for which being told to end is no interrupt: it ends as it should, and tells those who listen.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    For `drain` seconds before that it answers as ever, takes no more readings, and is not ready, so that a load balancer
+    turns to others. Being told once more ends it at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._drain, self._told = service, drain, False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._drain and not self._told:
+            self._service.jobs.refuse(self._drain, lambda: self._end(sig, frame))
+        else:
+            self._end(sig, frame)
+        self._told = True
+
+    def _end(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
         self._service.jobs.hang_up()
 
@@ -105,8 +152,9 @@ def built(
 ) -> tuple[Guard, Service]:
     """The application of a service, and what is behind it; the stack closes its files."""
     place.check()
-    keys = Keys.load(place.keys) if place.keys is not None else None
-    make_settings(opened, model=model, base_url=base_url, **options)  # what cannot work is said before it serves
+    keys = Keys(place.keys) if place.keys is not None else None
+    create_private(place.folder / "service.sqlite3")
+    stack.enter_context(locked(place.folder, _TAKEN))
     journal = stack.enter_context(Journal.open(place.folder / "journal.sqlite3"))
     store = Store(place.folder)
     stack.callback(store.close)
@@ -116,12 +164,14 @@ def built(
     desk = Desk(
         store=store, journal=journal, shelf=shelf, opened=opened, model=model, base_url=base_url, options=options
     )  # fmt: skip
+    desk.check(Job(owner=LOCAL, question="what?"))  # what cannot work is said before it serves
     service = Service(
         jobs=Jobs(desk, limits, metrics),
         store=store,
         limits=limits,
         metrics=metrics,
         keys=keys,
+        operator=place.operator,
         readers=tuple(readers_for(opened, model, base_url, options)),
     )
     return create_app(service), service

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from memagent.conversation import Said
+from memagent.errors import ConfigError
 
 QUESTION = 100_000  # characters at most
 _Tokens = Field(default=None, ge=1, le=1_000_000)
@@ -63,7 +64,7 @@ class FilePart(BaseModel):
 class Part(BaseModel):
     """A part of a message: text, or a file."""
 
-    type: str
+    type: Literal["text", "refusal", "file"]
     text: str = ""
     file: FilePart | None = None
 
@@ -109,15 +110,24 @@ class OpenAIRequest(Options):
 
 
 class ChatRequest(OpenAIRequest):
-    """OpenAI's request for a chat completion, as far as a reading has use for it."""
+    """OpenAI's request for a chat completion, as far as a reading has use for it. Of the rest, that which would change the
+    answer is refused, and what is left ignored."""
 
     messages: list[Message] = Field(min_length=1, max_length=10_000)
-    stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
     max_tokens: int | None = _Tokens
     max_completion_tokens: int | None = _Tokens
     n: int | None = Field(default=1, ge=1, le=1)
     response_format: ResponseFormat | None = None
+    tools: Any = None
+    functions: Any = None
+
+    def check(self) -> None:
+        """Raises ConfigError for what cannot be done."""
+        for name in ("tools", "functions"):
+            if getattr(self, name):
+                raise ConfigError(f"{name} is not supported: a reading has a document and a question, and calls no tools")
 
     def options(self) -> dict[str, Any]:
         """The options of the reading that this asks for."""

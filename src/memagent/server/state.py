@@ -32,6 +32,8 @@ class Part:
 
 def text_part(text: str) -> Part:
     """A text that comes with a request. Raises ConfigError if it is no text."""
+    if not text.strip():
+        raise ConfigError("the text is empty or blank: there is nothing to read")
     try:
         return Part("text.txt", io.BytesIO(text.encode()))
     except UnicodeEncodeError as error:
@@ -40,7 +42,8 @@ def text_part(text: str) -> Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Everything that is behind the routes. `keys`: None where none are needed."""
+    """Everything that is behind the routes. `keys`: None where none are needed; `operator`: the name of the one that
+    sees the metrics of all."""
 
     jobs: Jobs
     store: Store
@@ -48,6 +51,7 @@ class Service:
     metrics: Metrics
     keys: Keys | None
     readers: tuple[str, ...]
+    operator: str | None = None
 
     def keep(self, owner: str, name: str, source: BinaryIO) -> StoredFile:
         """Stores a document that was uploaded. Raises HTTPException if there are too many."""
@@ -57,7 +61,9 @@ class Service:
 
     async def begin(self, job: Job, documents: Sequence[str | Part]) -> Job:
         """Accepts a job for documents that are there already, and parts of its request. No part is kept of a job that is
-        refused. Raises what `Jobs.submit` does."""
+        refused. Raises ConfigError for a reader that is not offered, or what `Jobs.submit` does."""
+        if (reader := job.options.get("reader")) not in (None, *self.readers):
+            raise ConfigError(f"there is no reader {reader!r} here; there are {', '.join(self.readers)}")
         with ExitStack() as refused:
             ids = []
             for document in documents:

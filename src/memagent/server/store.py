@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
 import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS jobs (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, created REAL NOT NULL, question TEXT NOT NULL, documents TEXT NOT NULL,
         options TEXT NOT NULL, parent TEXT, status TEXT NOT NULL, reading TEXT, ended REAL, result TEXT, error TEXT,
-        kind TEXT, request TEXT NOT NULL DEFAULT '{}'
+        kind TEXT
     )""",
     "CREATE INDEX IF NOT EXISTS jobs_of ON jobs (owner, created)",
     """CREATE TABLE IF NOT EXISTS files (
@@ -34,6 +36,7 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS spent (owner TEXT, day TEXT, tokens INTEGER NOT NULL, PRIMARY KEY (owner, day))",
     "CREATE TABLE IF NOT EXISTS counted (job TEXT PRIMARY KEY, tokens INTEGER NOT NULL)",  # of these, what a job used
 )
+_LATER = {"request": "TEXT NOT NULL DEFAULT '{}'", "once": "TEXT"}  # further columns of jobs
 _SPEND = """INSERT INTO spent VALUES (?, ?, ?)
     ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens"""
 _COUNT = "INSERT INTO counted VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET tokens = excluded.tokens"
@@ -42,6 +45,7 @@ _LOST = """SELECT * FROM files WHERE id LIKE 'part-%'
 _ENDING = re.compile(r"(?:\.[A-Za-z0-9]{1,8})?\.[A-Za-z0-9]{1,8}$")
 _ID = re.compile(r"(?:file|part)-[0-9a-f]{24}")
 _AS_JSON = ("documents", "options", "request", "result")
+_PROBE = 1 << 18  # bytes that there must be room for
 _COLUMNS = tuple(item.name for item in fields(Job))
 
 
@@ -69,8 +73,11 @@ class Store:
         self._lock = threading.RLock()
         for statement in (*_PRAGMAS, *_TABLES):
             self._db.execute(statement)
-        if not any(column["name"] == "request" for column in self._db.execute("PRAGMA table_info(jobs)")):
-            self._db.execute("ALTER TABLE jobs ADD COLUMN request TEXT NOT NULL DEFAULT '{}'")  # of an earlier version
+        known = {column["name"] for column in self._db.execute("PRAGMA table_info(jobs)")}
+        for name, kind in _LATER.items():  # an earlier version did not have them
+            if name not in known:
+                self._db.execute(f"ALTER TABLE jobs ADD COLUMN {name} {kind}")
+        self._db.execute("CREATE UNIQUE INDEX IF NOT EXISTS jobs_once ON jobs (owner, once) WHERE once IS NOT NULL")
 
     def close(self) -> None:
         with self._lock:
@@ -98,10 +105,18 @@ class Store:
             row = db.execute("SELECT * FROM jobs WHERE id = ? AND owner = ?", [id, owner]).fetchone()
         return self._job(row) if row else None
 
-    def jobs(self, owner: str, limit: int) -> list[Job]:
-        """The newest jobs of an owner, newest first."""
+    def begun(self, job: Job) -> Job | None:
+        """The job that its owner has asked for with the same `once`; None if there is none."""
         with self._use() as db:
-            rows = db.execute("SELECT * FROM jobs WHERE owner = ? ORDER BY created DESC LIMIT ?", [owner, limit]).fetchall()
+            row = db.execute("SELECT * FROM jobs WHERE owner = ? AND once = ?", [job.owner, job.once]).fetchone()
+        return self._job(row) if row else None
+
+    def jobs(self, owner: str, limit: int, after: Job | None = None) -> list[Job]:
+        """The newest jobs of an owner, newest first; or the newest of those that are older than `after`."""
+        created, id = (after.created, after.id) if after is not None else (math.inf, "")
+        query = "SELECT * FROM jobs WHERE owner = ? AND (created, id) < (?, ?) ORDER BY created DESC, id DESC LIMIT ?"
+        with self._use() as db:
+            rows = db.execute(query, [owner, created, id, limit]).fetchall()
         return [self._job(row) for row in rows]
 
     def unfinished(self) -> list[Job]:
@@ -199,7 +214,10 @@ class Store:
         return max(0, new)
 
     def check(self) -> None:
-        """Raises sqlite3.Error if nothing can be written."""
+        """Raises OSError or sqlite3.Error if nothing can be written."""
+        with tempfile.TemporaryFile(dir=self.folder) as probe:
+            probe.write(bytes(_PROBE))
+            probe.flush()
         with self._use() as db:
             db.execute(_SPEND, ["", _today(), 0])
 

@@ -19,6 +19,8 @@ class Limits:
     upload_bytes    bytes of a request's body, and so of a document that is uploaded
     files_per_key   uploaded files that are kept
     tokens_per_day  tokens in and out of a key on a day (UTC); None: no limit. A reading that has begun may exceed it
+    patience        seconds for which a reading waits for a model's server that is away, or for room on the disk, before it
+                    fails
     deadline        seconds after which a reading is given up; None: never
     keep_days       days after which a reading that is over is deleted, with the text that came with it; None: never
     """
@@ -30,6 +32,7 @@ class Limits:
     upload_bytes: int = 256 << 20
     files_per_key: int = 1000
     tokens_per_day: int | None = None
+    patience: float = 600.0
     deadline: float | None = None
     keep_days: float | None = None
 
@@ -54,9 +57,10 @@ class Job:
     options      options of the reading, as in `ReadingOptions`
     parent       the job whose memory answers a follow-up
     request      what a response repeats of its request; {}: it was asked for by another route than /v1/responses
+    once         what its client calls the request, so that it is not accepted twice
     reading      its id in the journal, once it has begun
     result       what `Reading.to_json` gave, once it was answered
-    error        why there is no answer, and the `kind` of that: document, model, deadline, cancelled or internal
+    error        why there is no answer, and the `kind` of that: document, model, deadline, disk, cancelled or internal
     """
 
     id: str = ""
@@ -67,6 +71,7 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
+    once: str | None = None
     status: JobStatus = "queued"
     reading: str | None = None
     ended: float | None = None

@@ -1,0 +1,312 @@
+"""What the service does while the model's server is away, or its disk is full: it loses nothing, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sqlite3
+import time
+
+import httpx2 as httpx
+import openai
+import pytest
+
+from memagent.errors import ConfigError, JournalError, ModelUnavailableError
+from memagent.server import outage
+from memagent.server.outage import DISK, MODEL, Outage, away
+from memagent.server.store import Store
+from memagent.server.values import Limits
+from tests.faults import Fault, FaultServer
+from tests.server.service import ServiceProcess, ended, free_port, served
+from tests.server.test_service import Held, model
+from tests.test_follow_up import TEXT, script
+from tests.test_follow_up import served as by_server
+
+ASKED = {"question": "the code?", "text": TEXT}
+SIZES = ["--chunk-tokens", "100", "--memory-tokens", "50"]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch) -> None:
+    monkeypatch.setattr(outage, "_PAUSES", (0.02, 0.05))
+
+
+class Away:
+    """A script that answers no turn until it is back."""
+
+    def __init__(self) -> None:
+        self.back, self.turns = False, 0
+
+    def __call__(self, turn):
+        self.turns += 1
+        return script(turn) if self.back else ModelUnavailableError("no connection")
+
+
+def until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)
+
+
+def test_readings_wait_for_a_model_that_is_away_and_go_on_when_it_is_back(tmp_path) -> None:
+    there = Away()
+    with served(model(there), tmp_path) as client:
+        ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(12)]
+        until(lambda: client.get("/ready").json() == {"status": "ready", "waiting": MODEL})
+        until(lambda: client.get(f"/v1/readings/{ids[0]}").json()["status"] == "queued")
+        assert client.get(f"/v1/readings/{ids[0]}").json()["progress"].get("held") in (MODEL, None)
+        assert "memagent_up 0.0" in client.get("/metrics").text
+        late = client.post("/v1/readings", json=ASKED)
+        assert late.status_code == 202, "further ones are taken, and wait as well"
+        there.back = True
+        found = [ended(client, id) for id in [*ids, late.json()["id"]]]
+        assert [(one["status"], one["result"]["answer"]) for one in found] == [("answered", "4821973")] * 13
+        assert client.get("/ready").json() == {"status": "ready"}
+        counted = client.get("/metrics").text
+        assert "memagent_up 1.0" in counted
+        assert 'memagent_readings_total{status="answered"} 13.0' in counted
+        assert "memagent_failures_total{" not in counted
+
+
+def test_during_an_outage_one_reading_at_a_time_tries_again(tmp_path) -> None:
+    there = Away()
+    with served(model(there), tmp_path, limits=Limits(readings=4)) as client:
+        ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(8)]
+        until(lambda: client.get("/ready").json().get("waiting") == MODEL)
+        seen = there.turns
+        time.sleep(0.5)
+        assert 1 <= there.turns - seen <= 0.5 / 0.05 + 5, "a try every 0.05 s, not one for each reading"
+        there.back = True
+        assert {ended(client, id)["status"] for id in ids} == {"answered"}
+
+
+def test_a_reading_fails_once_its_patience_is_over_and_can_be_resumed(tmp_path) -> None:
+    there = Away()
+    with served(model(there), tmp_path, limits=Limits(patience=0.2)) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        failed = ended(client, id)
+        assert (failed["status"], failed["error"]) == ("failed", "no connection")
+        assert 'memagent_failures_total{kind="model"} 1.0' in client.get("/metrics").text
+        there.back = True
+        again = client.post(f"/v1/readings/{id}/resume")
+        assert (again.status_code, again.json()["error"]) == (202, None)
+        assert ended(client, id)["result"]["answer"] == "4821973"
+        refused = client.post(f"/v1/readings/{id}/resume")
+        assert (refused.status_code, "this one is answered" in refused.text) == (409, True)
+
+
+def test_a_reading_that_alone_finds_the_model_away_fails_and_holds_up_no_other(tmp_path) -> None:
+    def poisoned(turn):
+        return ModelUnavailableError("error 500") if "POISON" in str(turn) else script(turn)
+
+    with served(model(poisoned), tmp_path, limits=Limits(readings=1)) as client:
+        bad = client.post("/v1/readings", json={**ASKED, "text": f"POISON. {TEXT}"}).json()["id"]
+        good = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(6)]
+        assert {ended(client, id)["status"] for id in good} == {"answered"}
+        assert (ended(client, bad)["status"], ended(client, bad)["error"]) == ("failed", "error 500")
+
+
+def test_a_reading_that_waits_for_the_model_can_be_cancelled(tmp_path) -> None:
+    with served(model(Away()), tmp_path) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        until(lambda: client.get("/ready").json().get("waiting") == MODEL)
+        assert client.post(f"/v1/readings/{id}/cancel").json()["status"] == "cancelled"
+        assert client.delete(f"/v1/readings/{id}").status_code == 204
+
+
+def test_a_server_that_comes_late_is_waited_for_by_a_real_service(tmp_path) -> None:
+    port = free_port()
+    there = ["--model", "scripted", "--base-url", f"http://127.0.0.1:{port}/v1", *SIZES]
+    service = ServiceProcess(tmp_path / "home", there)
+    service.start()
+    with service.client as client:
+        ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(3)]
+        until(lambda: client.get("/ready").json().get("waiting") == MODEL)
+        service.kill()
+        service.start()
+        with FaultServer(by_server, port=port):
+            assert [ended(client, id)["result"]["answer"] for id in ids] == ["4821973"] * 3
+    assert service.stop() == 0
+
+
+def full(*_: object, **__: object) -> None:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorname = "SQLITE_FULL"
+    raise error
+
+
+def test_a_disk_that_is_full_for_a_while_costs_no_reading(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("memagent.server.jobs._AGAIN", 0.02)
+    held = Held()
+    with served(model(held), tmp_path) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        assert held.reached.wait(30)
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "change", full)
+            held.go.set()
+            time.sleep(0.3)
+            found = client.get(f"/v1/readings/{id}").json()
+            assert (found["status"], found["error"]) == ("running", None)
+        assert ended(client, id)["result"]["answer"] == "4821973"
+
+
+def test_those_who_listen_to_what_cannot_be_noted_do_not_keep_the_service_busy(tmp_path, monkeypatch) -> None:
+    held = Held()
+    with served(model(held), tmp_path) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        assert held.reached.wait(30)
+        looks = 0
+        job = Store.job
+
+        def counted(self, id, owner):
+            nonlocal looks
+            looks += 1
+            return job(self, id, owner)
+
+        monkeypatch.setattr(Store, "change", full)
+        monkeypatch.setattr(Store, "job", counted)
+        held.go.set()
+        events = client.stream("GET", f"/v1/readings/{id}/events", timeout=1)
+        with pytest.raises(httpx.TimeoutException), events as stream:
+            list(stream.iter_lines())
+        assert looks < 100
+        monkeypatch.undo()
+        assert ended(client, id)["status"] == "answered"
+
+
+def test_a_full_disk_is_said_in_the_form_of_openai_and_by_ready(tmp_path, monkeypatch) -> None:
+    with served(model(), tmp_path) as client:
+        monkeypatch.setattr(Store, "add", full)
+        refused = client.post("/v1/readings", json=ASKED)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (507, "server_error")
+        assert refused.json()["error"]["message"].startswith(DISK)
+        monkeypatch.setattr(Store, "add", lambda *_: 1 / 0)
+        broken = client.post("/v1/readings", json=ASKED)
+        assert broken.status_code == 500
+        assert broken.json()["error"]["message"] == "an error in memagent (ZeroDivisionError); the log has more"
+        monkeypatch.setattr(Store, "check", full)
+        assert client.get("/ready").json() == {"status": "not ready", "reason": DISK}
+
+
+def test_what_is_away_is_told_from_what_is_broken() -> None:
+    def caused(error: Exception, cause: BaseException) -> Exception:
+        error.__cause__ = cause
+        return error
+
+    assert away(ModelUnavailableError("x")) == MODEL
+    assert away(OSError(errno.ENOSPC, "full")) == DISK
+    busy = sqlite3.OperationalError("x")
+    assert away(busy) is None
+    busy.sqlite_errorname = "SQLITE_FULL"
+    assert away(caused(JournalError("x"), busy)) == DISK
+    for other in (OSError(errno.ENOENT, "x"), ConfigError("x"), caused(JournalError("x"), KeyError("y")), TimeoutError()):
+        assert away(other) is None
+
+
+def test_an_outage_is_tried_less_and_less_often(monkeypatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(outage, "_PAUSES", (1.0, 4.0))
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    found = Outage()
+    assert found.may_try()
+    assert found.begin(MODEL) == 1.0
+    now = 0.5
+    assert found.begin(MODEL) == 0.5, "others that fail meanwhile do not make it longer"
+    assert not found.may_try()
+    now = 1.0
+    assert (found.may_try(), found.may_try()) == (True, False)
+    assert found.begin(MODEL) == 4.0
+    now = 5.0
+    assert found.may_try()
+    found.untried()
+    assert found.may_try()
+    assert (found.end(), found.end(), found.over, found.may_try()) == (True, False, 1, True)
+
+
+# The end of a service
+
+
+def test_a_second_service_on_one_folder_is_refused(tmp_path) -> None:
+    with FaultServer(by_server, delay=0.05) as server:
+        there = ["--model", "scripted", "--base-url", server.url, *SIZES]
+        first = ServiceProcess(tmp_path / "home", there)
+        first.start()
+        with first.client as client:
+            id = client.post("/v1/readings", json=ASKED).json()["id"]
+            second = ServiceProcess(tmp_path / "home", there)
+            second.launch()
+            assert second.process is not None
+            assert second.process.wait(60) == 2
+            assert "another service has its data in" in second.log
+            assert ended(client, id)["status"] == "answered"
+        taken = ServiceProcess(tmp_path / "other", there)
+        taken.port = first.port
+        taken._command[taken._command.index("--port") + 1] = str(first.port)
+        taken.launch()
+        assert taken.process is not None
+        assert taken.process.wait(60) == 2
+        said = " ".join(taken.log.split())
+        assert f"cannot serve on 127.0.0.1, port {first.port}: Address already in use" in said
+        assert "choose another --host or --port" in said
+        assert "for OpenAI clients" not in said
+        assert first.stop() == 0
+
+
+def test_who_waits_when_the_service_ends_is_told_so_and_where_the_answer_will_be(tmp_path) -> None:
+    with FaultServer(by_server, delay=0.3) as server:
+        service = ServiceProcess(tmp_path / "home", ["--model", "scripted", "--base-url", server.url, *SIZES])
+        service.start()
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{service.port}/v1", api_key="none", max_retries=2)
+        said = [{"role": "user", "content": f"{TEXT}\n\nthe code?"}]
+
+        async def ask() -> str:
+            asking = asyncio.create_task(
+                asyncio.to_thread(client.chat.completions.create, model="memagent", messages=said)  # type: ignore[arg-type]
+            )
+            await asyncio.to_thread(until, lambda: server.requests)
+            assert await asyncio.to_thread(service.stop) == 0
+            with pytest.raises(openai.InternalServerError) as raised:
+                await asking
+            assert raised.value.status_code == 503
+            return str(raised.value)
+
+        told = asyncio.run(ask())
+        assert "goes on when it starts again: look at /v1/readings/reading-" in told
+        assert "Exception in ASGI" not in service.log
+        id = told[told.index("reading-") :].partition(" ")[0]
+        service.start()
+        with service.client as looking:
+            assert ended(looking, id)["result"]["answer"] == "4821973"
+            assert len(looking.get("/v1/readings").json()["readings"]) == 1, "the client did not send it again"
+        assert service.stop() == 0
+
+
+def test_a_service_that_drains_answers_but_takes_nothing_more(tmp_path) -> None:
+    with FaultServer(by_server, delay=0.05) as server:
+        there = ["--model", "scripted", "--base-url", server.url, "--drain", "30", *SIZES]
+        service = ServiceProcess(tmp_path / "home", there)
+        service.start()
+        assert service.process is not None
+        with service.client as client:
+            id = client.post("/v1/readings", json=ASKED).json()["id"]
+            service.process.terminate()
+            until(lambda: client.get("/ready").status_code == 503)
+            assert client.get("/ready").json() == {"status": "shutting down"}
+            refused = client.post("/v1/readings", json=ASKED)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+            assert ended(client, id)["status"] == "answered", "what was taken goes on"
+        assert service.stop() == 0, "being told once more ends it at once"
+
+
+def test_a_model_server_that_answers_errors_for_a_moment_costs_no_reading(tmp_path) -> None:
+    def broken(number: int) -> Fault | None:
+        return Fault("status", status=503) if 2 <= number < 14 else None
+
+    with FaultServer(by_server, faults=broken) as server:
+        service = ServiceProcess(tmp_path / "home", ["--model", "scripted", "--base-url", server.url, *SIZES])
+        service.start()
+        with service.client as client:
+            ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(2)]
+            assert {ended(client, id)["status"] for id in ids} == {"answered"}
+        assert service.stop() == 0
