@@ -76,7 +76,7 @@ def boundary() -> Iterator[list[str]]:
     except MemagentError as error:
         if not interrupts.received():
             _say([f"[bold red]memagent:[/] {plain(str(error))}"])
-            raise typer.Exit(_code(error)) from error
+            raise typer.Exit(exit_code(error)) from error
     finally:
         # Libraries replace an interrupt by other errors, or suppress it.
         if interrupted or interrupts.received():
@@ -147,7 +147,8 @@ def _say(lines: list[str]) -> None:
             err.print(line, soft_wrap=True)
 
 
-def _code(error: MemagentError) -> int:
+def exit_code(error: MemagentError) -> int:
+    """What a command ends with that this error ended."""
     if isinstance(error, DocumentError):
         return DOCUMENT
     if isinstance(error, MissingExtraError):

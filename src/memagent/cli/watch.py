@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from memagent import watching
-from memagent.cli.console import MODEL, boundary, err, note, out, plain, print_json, warn, write
+from memagent.cli.console import MODEL, boundary, err, exit_code, note, out, plain, print_json, warn, write
 from memagent.cli.options import (
     AsJson,
     BaseUrl,
@@ -94,8 +94,10 @@ def run(
         elif not updates and not refused:
             note("there is no watch: memagent watch add NAME PATH... -q QUESTION")
         sys.stdout.flush()
-        if refused:
+        if refused and name:
             raise refused[0]
+        if refused:  # they were told above
+            raise typer.Exit(exit_code(refused[0]))
         if failed:
             raise typer.Exit(MODEL)
 
