@@ -105,6 +105,16 @@ def test_files_and_models_are_there_for_openais_client(tmp_path) -> None:
             client.models.retrieve("gpt")
 
 
+def test_a_reading_whose_document_was_deleted_says_so_when_it_is_asked(tmp_path) -> None:
+    with served(model(), tmp_path) as client:
+        file = client.post("/v1/files", files={"file": ("a.txt", TEXT.encode())}).json()["id"]
+        id = client.post("/v1/readings", json={"question": "the code?", "documents": [file]}).json()["id"]
+        assert ended(client, id)["status"] == "answered"
+        assert client.delete(f"/v1/files/{file}").status_code == 200
+        refused = client.post(f"/v1/readings/{id}/ask", json={"question": "who is the captain?"})
+        assert (refused.status_code, "a document of this reading was deleted" in refused.text) == (400, True)
+
+
 def test_a_request_that_is_sent_twice_is_read_once(tmp_path) -> None:
     keys = tmp_path / "keys.txt"
     ann, bob = ({"Authorization": f"Bearer {add_key(keys, name)}", "Idempotency-Key": "7"} for name in ("ann", "bob"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import sqlite3
 
 import pytest
 
@@ -71,12 +73,18 @@ def test_of_an_error_its_kind_and_its_place_are_logged(form, caplog: pytest.LogC
         log.error(error)
     log.warning("again: %s (%d)", failure(503, "the captain is Ann"), 3)
     log.warning("%(a)s and\nmore", {"a": 1})
+    full = sqlite3.OperationalError("the captain")
+    full.sqlite_errorname = "SQLITE_FULL"
+    log.error("written: %s, %s", OSError(errno.ENOSPC, "the captain"), full)
+    logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <Task exception='the captain is Ann'>")
     lines = [Lines(form).format(record) for record in caplog.records]
     assert not [line for line in lines if "captain" in line or "\n" in line]
     assert "broken: ValueError" in lines[0]
     assert "test_log.py:" in lines[0]
     assert "ValueError" in lines[1]
     assert "TransientError, HTTP 503 (3)" in lines[2]
+    assert "written: OSError ENOSPC, OperationalError SQLITE_FULL" in lines[4]
+    assert "Task exception was never retrieved" in lines[5]
 
 
 def test_a_form_of_log_that_there_is_not_is_refused(tmp_path) -> None:

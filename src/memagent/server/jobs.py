@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memagent.core.types import Usage
-from memagent.errors import JournalError, MemagentError, ModelError
+from memagent.errors import ConfigError, JournalError, MemagentError, ModelError
 from memagent.result import Ledger
 from memagent.server import log
 from memagent.server.metrics import Metrics
@@ -141,7 +141,12 @@ class Jobs:
     def _check(self, job: Job) -> None:
         whole = self.desk.whole(job)
         self.desk.check(job)
-        self.desk.shelf.check(whole.documents, whole.owner)
+        try:
+            self.desk.shelf.check(whole.documents, whole.owner)
+        except ConfigError as error:
+            if job.parent is None and job.reading is None:
+                raise
+            raise ConfigError(f"a document of this reading was deleted, and is needed to go on: {error}") from error
         spent, most = self.desk.store.spent(job.owner), self.limits.tokens_per_day
         if most is not None and spent >= most:
             until = 86400 - int(time.time()) % 86400
