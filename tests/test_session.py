@@ -41,6 +41,16 @@ def test_read_from_a_path_and_from_text(tmp_path):
     assert str(path) in from_path.quotes[0].place
 
 
+def test_a_result_names_the_encoding_of_each_file(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt").write_bytes("Miete;1.200,00 €\n".encode("cp1252"))
+    result = memagent.read(tmp_path, "the code?", model=scripted(), **OPTIONS)
+    assert [(file["encoding"], file["guessed"]) for file in result.document["files"]] == [
+        ("utf-8", False),
+        ("cp1252", True),
+    ]
+
+
 def test_a_document_that_is_followed_is_searched_as_ever():
     read, places = memagent.from_text(TEXT * 9), []
     read.follower = places.append

@@ -64,6 +64,7 @@ class Progress:
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
+_OF_A_FILE = ("name", "kind", "bytes", "encoding", "guessed")
 _COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
@@ -437,7 +438,7 @@ def describe(document: Document) -> dict[str, Any]:
     return {
         "digest": document.digest,
         "characters": len(document),
-        "files": [{"name": file.name, "kind": file.kind, "bytes": file.bytes} for file in document.files],
+        "files": [{name: getattr(file, name) for name in _OF_A_FILE} for file in document.files],
         "skipped": [{"path": one.path, "reason": one.reason} for one in document.skipped],
     }
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from memagent.core.types import Span
 from memagent.documents.archive import gunzip
-from memagent.documents.decoding import codec_name, decode, detect
+from memagent.documents.decoding import Encoding, codec_name, decode, detect
 from memagent.documents.discovery import Found, discover, nothing_to_read
 from memagent.documents.document import Document, Kind, Skipped, SourceFile
 from memagent.documents.docx import read_docx
@@ -34,6 +34,7 @@ _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "docx": read_docx,
     "epub": read_epub,
 }
+_KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
 
 def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None) -> Document:
@@ -74,7 +75,7 @@ def from_text(text: str, name: str = "text") -> Document:
             f"{name}: a lone surrogate at character {error.start}. Decode the text with errors='replace'"
         ) from error
     joiner = _Joiner()
-    joiner.add(name, "text", "utf-8", size, [text])
+    joiner.add(name, "text", Encoding(codec="utf-8"), size, [text])
     return Document(joiner.spool, joiner.files)
 
 
@@ -86,9 +87,9 @@ def joined(parts: Iterable[tuple[SourceFile, str]]) -> Document:
         undo.callback(joiner.spool.close)
         for file, text in parts:
             pieces = [text[page.start : page.end] for page in file.pages] if file.pages else [text]
-            if joiner.add(file.name, file.kind, file.encoding, file.bytes, pieces):
-                first = {name: getattr(file, name) for name in ("first_offset", "first_line", "first_page")}
-                joiner.files[-1] = replace(joiner.files[-1], **first)
+            if joiner.add(file.name, file.kind, None, file.bytes, pieces):
+                known = {name: getattr(file, name) for name in _KNOWN}
+                joiner.files[-1] = replace(joiner.files[-1], **known)
         if not joiner.files:
             raise DocumentError("there is nothing to read: no text was kept")
         undo.pop_all()
@@ -102,7 +103,7 @@ class _Joiner:
         self.spool = Spool()
         self.files: list[SourceFile] = []
 
-    def add(self, name: str, kind: Kind, encoding: str | None, size: int, pieces: Iterable[str]) -> bool:
+    def add(self, name: str, kind: Kind, encoding: Encoding | None, size: int, pieces: Iterable[str]) -> bool:
         """Appends a file. False, and nothing is appended, when its text is empty or only white space."""
         text = _unless_blank(pieces)
         if text is None:
@@ -118,7 +119,8 @@ class _Joiner:
         span = Span(start=start, end=len(self.spool))
         self.files.append(
             SourceFile(
-                name=name, kind=kind, encoding=encoding, bytes=size, span=span,
+                name=name, kind=kind, bytes=size, span=span,
+                encoding=encoding.name if encoding else None, guessed=encoding is not None and encoding.guessed,
                 pages=tuple(pages) if kind == "pdf" else (),  # the PDF reader gives one piece a page
             )
         )  # fmt: skip
@@ -160,13 +162,13 @@ def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None
         ) from error
 
 
-def _text_of(source: Source, kind: Kind) -> tuple[str | None, Iterator[str]]:
+def _text_of(source: Source, kind: Kind) -> tuple[Encoding | None, Iterator[str]]:
     """The encoding, where the format leaves it open, and the text in pieces."""
     if kind in _READERS:
         return None, _READERS[kind](source)
     encoding = detect(source, markup=kind == "html")
     pieces = decode(source, encoding)
-    return encoding.name, html_text(source, pieces) if kind == "html" else pieces
+    return encoding, html_text(source, pieces) if kind == "html" else pieces
 
 
 def _blank(source: Source, kind: Kind, size: int) -> DocumentError:
