@@ -27,6 +27,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from memagent import strict_json
 from memagent.errors import ConfigError
 
 SchemaSource: TypeAlias = type[BaseModel] | Mapping[str, Any] | str | Path
@@ -172,7 +173,7 @@ def _no_constant(name: str) -> NoReturn:
 
 def _parsed(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_constant)
+        return strict_json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the schema {path}: {error}") from error
     except (ValueError, RecursionError) as error:
