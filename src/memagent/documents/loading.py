@@ -18,7 +18,7 @@ from typing import BinaryIO
 from memagent.core.types import Span
 from memagent.documents.archive import gunzip
 from memagent.documents.decoding import Encoding, codec_name, decode, detect
-from memagent.documents.discovery import Found, discover, nothing_to_read
+from memagent.documents.discovery import Found, discover, nothing_to_read, paths_of
 from memagent.documents.document import Document, Kind, Skipped, SourceFile
 from memagent.documents.docx import read_docx
 from memagent.documents.epub import read_epub
@@ -37,7 +37,9 @@ _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
 _KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
 
-def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None) -> Document:
+def load(
+    paths: str | Path | Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None
+) -> Document:
     """Reads files, folders (recursively), globs (`**` too) and standard input ("-") into one document.
 
     Read are: anything that decodes as text, HTML, PDF, DOCX, EPUB, and these inside .gz. Text keeps every character and
@@ -49,8 +51,7 @@ def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: Bin
     error as well. Raises DocumentError naming the file, the problem and the way out; ConfigError for an unknown encoding;
     MissingExtraError when a format needs the `documents` extra.
     """
-    if isinstance(paths, str | Path):
-        paths = [paths]
+    paths = paths_of(paths)
     codec = codec_name(encoding) if encoding is not None else None
     found, skipped = discover(paths)
     joiner = _Joiner()
