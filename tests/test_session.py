@@ -100,6 +100,17 @@ def test_a_document_that_is_followed_is_searched_as_ever():
     assert max(places) == len(read)
 
 
+def test_a_result_has_the_tokens_of_the_whole_document_whatever_the_reader_shows_of_it(journal, tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT * 9)
+    whole = memagent.read(path, "the code?", model=scripted(), **OPTIONS).document["tokens"]
+    for how in ("retrieve", "truncate"):
+        result = memagent.read(path, "the code?", model=scripted(), journal=journal, reader=how, **OPTIONS)
+        described = journal.show(result.id).document
+        assert result.document["tokens"] == described["tokens"] == whole
+        assert described["shown"] < whole / 5
+
+
 def test_aread_gives_what_read_gives():
     there = memagent.read(memagent.from_text(TEXT), "the code?", model=scripted(), **OPTIONS)
     here = asyncio.run(memagent.aread(memagent.from_text(TEXT), "the code?", model=scripted(), **OPTIONS))
