@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import gzip
 import hashlib
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memagent.documents import from_text, load
+from memagent.documents.source import IN_MEMORY
 from memagent.documents.spool import BLOCK
 from memagent.errors import ConfigError, DocumentError
 
@@ -96,6 +99,17 @@ def test_it_is_a_snapshot(tmp_path: Path) -> None:
         assert document.read(0, 10) == "before"
     with pytest.raises(ValueError, match="closed"):
         document.read(0, 1)
+
+
+def test_a_document_that_is_dropped_frees_its_file() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        document = from_text("a" * (IN_MEMORY + 1))
+        file = document._spool._file
+        del document
+        gc.collect()
+    assert file.closed
+    assert not told
 
 
 @pytest.mark.parametrize(
