@@ -173,6 +173,12 @@ def test_what_is_no_path_is_refused(paths: Any) -> None:
     assert len(str(raised.value)) < 400
 
 
+@pytest.mark.parametrize("text", [b"abc", 5, None, io.StringIO("abc"), ["abc"]])
+def test_a_text_that_is_none_is_refused(text: Any) -> None:
+    with pytest.raises(DocumentError, match=f"the text is to be a str, not {type(text).__name__}: decode or read it first"):
+        from_text(text)
+
+
 def test_nothing_given() -> None:
     with pytest.raises(DocumentError, match="no document was given"):
         load([])

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from memagent.core.types import Span
+from memagent.core.types import Span, Text
 from memagent.documents.archive import gunzip
 from memagent.documents.decoding import Encoding, codec_name, decode, detect
 from memagent.documents.discovery import Found, discover, nothing_to_read, paths_of
@@ -65,8 +65,15 @@ def load(
     return Document(joiner.spool, joiner.files, skipped)
 
 
-def from_text(text: str, name: str = "text") -> Document:
-    """A document of one text. Raises DocumentError when it is blank or holds a lone surrogate, which is no character."""
+def from_text(text: str | Text, name: str = "text") -> Document:
+    """A document of one text: a str, or what reads like one, such as the document of a sample.
+
+    Raises DocumentError when it is no text, is blank, or holds a lone surrogate, which is no character.
+    """
+    if not isinstance(text, str):
+        if isinstance(text, bytes | bytearray | memoryview) or not (hasattr(text, "read") and hasattr(text, "__len__")):
+            raise DocumentError(f"{name}: the text is to be a str, not {type(text).__name__}: decode or read it first")
+        text = text.read(0, len(text))
     if not text.strip():
         raise DocumentError(f"{name}: there is nothing to read, the text is empty or blank. Give it some text")
     try:
