@@ -145,6 +145,9 @@ def test_legacy_encodings_are_guessed_and_stated(tmp_path: Path, text: str, code
         "Alle mennesker er født frie og lige i værdighed.",
         "Ångström; Señor Núñez; Müller; François",
         "CAFÉ À CÔTÉ",
+        "1.\xa0First\xa0chapter, a\xa0matrix of M×N",
+        "either of '$€£' or ¹²³",
+        "Kõik inimesed sünnivad vabadena, näiteks Ruusamäe, šokk ja žanr",
         "été",
     ],
 )

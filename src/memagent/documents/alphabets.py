@@ -26,6 +26,7 @@ _WESTERN = (
     "åäöéàü",  # Swedish, Finnish
     "æøåéèêòóô",  # Danish, Norwegian
     "áéíóúýðþæö",  # Icelandic
+    "äöõüšž",  # Estonian
 )
 _CENTRAL = (
     "ąćęłńóśźż",  # Polish
@@ -94,11 +95,12 @@ _SAMPLE = 16 << 10
 _BEYOND = re.compile(r"[^\0-\x7f]")
 _TYPOGRAPHY = bytes((0x85, *range(0x91, 0x98), 0xA0, 0xAB, 0xBB))
 """Quotes, dashes, dots and the no-break space of cp1252: they stand beside the letters of any word."""
+_SIGNS = frozenset(byte for byte in range(0x80, 0x100) if not bytes([byte]).decode("cp1252", "replace").isalpha())
 _HIGH = rb"[\x80-\x84\x86-\x90\x98-\x9f\xa1-\xaa\xac-\xba\xbc-\xff]"
 _FOREIGN = re.compile(rb"%b{3,}|(?<![A-Za-z\x80-\xff])%b{2}(?![A-Za-z\x80-\xff])" % (_HIGH, _HIGH))
 """Bytes that Latin words do not have: three beyond ASCII in a row, or a word of two."""
 
-_JOINERS = "’‘´·–—…\xad"  # these stand inside words
+_JOINERS = "’‘´·–—…×\xad\xa0"  # these stand between letters
 _RAISED = "¹²³ªº"  # these follow a word or number
 _OPENING = "„‚¿¡"  # these begin one
 _NEVER = "¤˛˘˝ˇ˙"  # nobody writes these
@@ -129,9 +131,9 @@ def code_page(sample: bytes) -> str | None:
 
 def _other_script(sample: bytes) -> bool:
     """Whether most bytes that are not ASCII stand together, as in words of another script; in Latin words they stand
-    among ASCII letters. A line of one sign (`¯¯¯¯`) is no word."""
+    among ASCII letters. Signs side by side (`€£`, `¹²³`) are no word, nor is a line of one letter."""
     beyond = len(sample.translate(None, bytes(range(128)) + _TYPOGRAPHY))
-    together = sum(len(word) for word in _FOREIGN.findall(sample) if len(set(word)) > 1)
+    together = sum(len(word) for word in _FOREIGN.findall(sample) if len(set(word)) > 1 and not _SIGNS.issuperset(word))
     return together * 2 > beyond
 
 
