@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import subprocess
 import sys
 import threading
@@ -41,6 +42,50 @@ def test_read_from_a_path_and_from_text(tmp_path):
     assert str(path) in from_path.quotes[0].place
 
 
+def test_a_result_names_the_encoding_of_each_file(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt").write_bytes("Miete;1.200,00 €\n".encode("cp1252"))
+    result = memagent.read(tmp_path, "the code?", model=scripted(), **OPTIONS)
+    assert [(file["encoding"], file["guessed"]) for file in result.document["files"]] == [
+        ("utf-8", False),
+        ("cp1252", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"chunk_tokens": 300.0}, "chunk_tokens) is 300.0; it must be an int"),
+        ({"memory_tokens": 100.0}, "memory_tokens) is 100.0; it must be an int"),
+        ({"reasoning_tokens": 5.5}, "reasoning_tokens) is 5.5; it must be an int"),
+        ({"chunk_tokens": "100"}, "chunk_tokens) is '100'; it must be an int"),
+        ({"answer_tokens": True}, "answer_tokens) is True; it must be an int"),
+        ({"temperature": None}, "temperature is None; it must be a number"),
+        ({"top_p": "1"}, "top_p is '1'; it must be a number"),
+        ({"seed": "x"}, "seed is 'x'; it must be an int"),
+        ({"seed": 1.5}, "seed is 1.5; it must be an int"),
+        ({"profile": 5}, "profile is 5; it must be the name of a profile"),
+        (
+            {"reader": "parallel", "reader_options": {"rounds": "x"}},
+            "'rounds' of the reader 'parallel' is 'x'; it must be of",
+        ),
+        (
+            {"reader": "parallel", "reader_options": {"rounds": 2.0}},
+            "'rounds' of the reader 'parallel' is 2.0; it must be of",
+        ),
+        ({"reader": "parallel", "reader_options": {"rounds": True}}, "is True; it must be of the type int"),
+        ({"reader": "gated", "reader_options": {"exit": 1}}, "is 1; it must be of the type bool"),
+        ({"reader": "parallel", "reader_options": {5: 1, "a": 2}}, "has no option 5"),
+        ({"reader": "parallel", "reader_options": "rounds"}, "reader_options are 'rounds'; they must be a mapping"),
+        ({"reader": "auto", "reader_options": {5: 1, "a": 2}}, "has no option 5"),
+    ],
+)
+def test_options_of_the_wrong_type_are_named_with_what_is_expected(chosen, said):
+    opened = scripted(lambda turn: pytest.fail("the model was called"))
+    with pytest.raises(memagent.ConfigError, match=re.escape(said)):
+        memagent.read(memagent.from_text(TEXT), "the code?", model=opened, **{**OPTIONS, **chosen})
+
+
 def test_a_document_that_is_followed_is_searched_as_ever():
     read, places = memagent.from_text(TEXT * 9), []
     read.follower = places.append
@@ -53,6 +98,17 @@ def test_a_document_that_is_followed_is_searched_as_ever():
     )
     assert found.answer == "4821973"
     assert max(places) == len(read)
+
+
+def test_a_result_has_the_tokens_of_the_whole_document_whatever_the_reader_shows_of_it(journal, tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT * 9)
+    whole = memagent.read(path, "the code?", model=scripted(), **OPTIONS).document["tokens"]
+    for how in ("retrieve", "truncate"):
+        result = memagent.read(path, "the code?", model=scripted(), journal=journal, reader=how, **OPTIONS)
+        described = journal.show(result.id).document
+        assert result.document["tokens"] == described["tokens"] == whole
+        assert described["shown"] < whole / 5
 
 
 def test_aread_gives_what_read_gives():

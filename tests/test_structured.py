@@ -155,8 +155,9 @@ def test_a_fence_is_left_out_around_any_value(value) -> None:
 
 def test_the_schema_itself_is_no_answer() -> None:
     form = JsonForm(schema_text({"type": "object", "properties": {"customer": {"type": ["string", "null"]}}}))
-    with pytest.raises(ValueError, match="not complete JSON"):
-        form.read(f"It follows {form.schema}.")
+    for reply in (form.schema, f"It follows {form.schema}.", f"As in [1], it follows {form.schema}."):
+        with pytest.raises(ValueError, match="It is the schema itself, not an answer"):
+            form.read(reply)
 
 
 def test_the_mistake_is_that_of_the_longest_value_and_short() -> None:
@@ -180,8 +181,14 @@ def test_what_cannot_be_checked_is_a_mistake_and_no_crash() -> None:
         ('{"customer": "Alder", "fee": "a lot"}', r"\$\.fee: \"a lot\" is not of type 'number'"),
         ('{"customer": "Alder"}', "'fee' is a required property"),
         ('{"customer": "Alder", "fee": 1, "more": 2}', "Additional properties"),
-        ('{"customer": "Alder", "fee": NaN}', "It is not complete JSON"),
-        ('{"customer": "Alder", "fee": 1e999}', "a number that is too large"),
+        ('{"customer": "Alder", "fee": NaN}', "It cannot be read: NaN is not a JSON number"),
+        ('{"customer": "Alder", "fee": 1e999}', "It cannot be read: 1e999 is too large a number"),
+        (f'{{"customer": "Alder", "fee": {"1" * 5000}}}', "It cannot be read: a number of 5,000 digits is too large"),
+        (
+            f'It is {{"customer": "Alder", "fee": {"1" * 5000}}}.',
+            "It cannot be read: a number of 5,000 digits is too large",
+        ),
+        ("-" + "1" * 5000, "It cannot be read: a number of 5,000 digits is too large"),
         ('{"customer": "\\ud800", "fee": 1}', "a lone surrogate"),
         ("[" * 100_000, "nested too deeply"),
         ('{"customer": "Alder", "fee": 12', "It is not complete JSON"),

@@ -268,7 +268,7 @@ def test_bad_input_is_refused_and_nothing_is_lost(notes, journal, home) -> None:
             watching.show(name)
     with pytest.raises(ConfigError, match="a watch cannot read standard input"):
         watching.add("ship", ["-"], [PORT], make_settings(model(), model="scripted", **OPTIONS))
-    with pytest.raises(ConfigError, match="the reader 'search' chooses what it reads"):
+    with pytest.raises(ConfigError, match="the reader 'search' cannot go on in a document that has grown"):
         added(notes, reader="search")
     added(notes)
     with pytest.raises(ConfigError, match="there is a watch 'ship' already"):

@@ -6,9 +6,18 @@ class a caller would expect, so `except ValueError` keeps working for code that 
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class MemagentError(Exception):
-    """Root of every error memagent raises on purpose."""
+    """Root of every error memagent raises on purpose.
+
+    Every one can be pickled, and so comes back from another process: exceptions are remade from their message, which would
+    not do for a class whose `__init__` takes something else.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args), self.__dict__
 
 
 class ConfigError(MemagentError, ValueError):
@@ -65,6 +74,14 @@ class TaskError(MemagentError, ValueError):
 
 class TrainingError(MemagentError, RuntimeError):
     """Training cannot start, resume or go on."""
+
+
+def _remade(cls: type[MemagentError], args: tuple[Any, ...]) -> MemagentError:
+    """An error with these `args`, without its own `__init__`."""
+    error = cls.__new__(cls, *args)
+    if isinstance(error, ImportError):  # which keeps its message once more
+        ImportError.__init__(error, *args)
+    return error
 
 
 # The first class that an error is of counts.

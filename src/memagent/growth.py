@@ -15,26 +15,30 @@ from itertools import takewhile
 from typing import Any
 
 from memagent.core import Chunk, Chunks, Text
+from memagent.core.readers import READERS
 from memagent.documents import Document
 from memagent.documents.spool import CHECKED
 from memagent.errors import JournalError
 from memagent.journal import ReadingRecord, TurnEntry
 from memagent.result import Ledger
 
-# What these show of a chunk does not depend on what comes after it.
-READERS = ("memory", "gated", "recall", "append", "parallel")
 # The turn of a chunk of the first pass; of a piece of it, with its characters; asked again, with how often.
 _FIRST_PASS = re.compile(r"(?:round-1/)?chunk-(\d+)(?::\d+-\d+)?(?:~\d+)?")
+
+
+def growing() -> list[str]:
+    """The names of the readers that can go on in a document that has grown."""
+    return [name for name, reader in READERS.items() if getattr(reader, "grows", False)]
 
 
 def check_grown(record: ReadingRecord, document: Document) -> None:
     """Raises JournalError if a reading cannot go on in a document: for its reader, or because the text that it read is not
     the beginning of this one; says about where the two part."""
     reader, before = record.settings.get("reader"), int(str(record.document["characters"]))
-    if reader not in READERS:
+    if reader not in growing():
         raise JournalError(
-            f"reading {record.id} used the reader {reader!r}, which chooses what it reads from the whole document:"
-            f" ask again. {', '.join(READERS)} can go on"
+            f"reading {record.id} used the reader {reader!r}, which cannot go on in a document that has grown: ask again."
+            f" {', '.join(growing())} can"
         )
     if len(document) < before:
         raise JournalError(

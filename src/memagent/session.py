@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
-from memagent.core import Chunks, Completion, LineOrigin, Plan, State
+from memagent.core import Chunks, Completion, LineOrigin, Plan, State, chunk
 from memagent.core import reading as protocol
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
@@ -64,6 +64,7 @@ class Progress:
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
+_OF_A_FILE = ("name", "kind", "bytes", "encoding", "guessed")
 _COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
@@ -97,6 +98,7 @@ class Session:
         self.verified = verified
         self.label = dict(label or {})
         self._cuts: dict[tuple[int, str], Chunks] = {}
+        self._tokens: int | None = None
         self.choice: Choice | None = None
 
     def _choose(self, question: str) -> None:
@@ -116,6 +118,15 @@ class Session:
         if len(plan.chunks):  # a reader that reads nothing has none
             self._cuts[key] = plan.chunks
         return plan
+
+    def tokens(self, plan: Plan) -> int:
+        """The tokens of the document that a plan is for, all of it, whatever the reader shows of it."""
+        if plan.excerpt is None:
+            return plan.tokens
+        if self._tokens is None:
+            parts = chunk(self.document, self.opened.engine.tokenizer, plan.budgets.chunk)
+            self._tokens = sum(part.tokens for part in parts)
+        return self._tokens
 
     def together(self, questions: Sequence[str]) -> list[str]:
         """From now on, several questions are asked in one reading. Returns the one question that stands for them.
@@ -220,8 +231,9 @@ class Session:
 
     def _described(self, plan: Plan) -> dict[str, Any]:
         """What the journal has of the document."""
-        own = {"tokens": plan.tokens, "paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
-        return {**describe(self.document), **own, **self.label}
+        counts = {"tokens": self.tokens(plan), "shown": plan.tokens}
+        own = {"paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
+        return {**describe(self.document), **counts, **own, **self.label}
 
     def _observer(self, readings: Sequence[Progress], watcher: Watcher | None, began: float) -> Observer:
         lock = threading.Lock()
@@ -329,7 +341,7 @@ class Session:
             outcomes=dict(ledger.outcomes),
             usage=ledger.usage,
             provenance=sources(ledger.origins, self.document),
-            document={**describe(self.document), "tokens": plan.tokens},
+            document={**describe(self.document), "tokens": self.tokens(plan)},
             model=self.settings.model,
             identity=self.settings.identity,
             seconds=reading.earlier + time.monotonic() - began,
@@ -437,7 +449,7 @@ def describe(document: Document) -> dict[str, Any]:
     return {
         "digest": document.digest,
         "characters": len(document),
-        "files": [{"name": file.name, "kind": file.kind, "bytes": file.bytes} for file in document.files],
+        "files": [{name: getattr(file, name) for name in _OF_A_FILE} for file in document.files],
         "skipped": [{"path": one.path, "reason": one.reason} for one in document.skipped],
     }
 

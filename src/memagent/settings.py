@@ -189,6 +189,8 @@ def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, 
 
 def _profile(opened: OpenModel, given: str | Path | Profile | None) -> Profile:
     chosen = given or opened.defaults.profile or _profile_for(opened.engine.window)
+    if not isinstance(chosen, str | Path | Profile):
+        raise ConfigError(f"profile is {chosen!r}; it must be the name of a profile, a TOML file, or a Profile")
     return chosen if isinstance(chosen, Profile) else load_profile(chosen)
 
 
@@ -209,6 +211,11 @@ def _budgets(opened: OpenModel, profile: Profile, chosen: ReadingOptions, templa
 
 
 def _sampling(temperature: float, top_p: float, seed: int | None) -> Sampling:
+    for name, value in (("temperature", temperature), ("top_p", top_p)):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}; it must be a number")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise ConfigError(f"seed is {seed!r}; it must be an int, or None")
     if temperature != 0 and not 0.001 <= temperature <= 10:
         raise ConfigError(f"the temperature is {temperature}; it must be 0 (greedy), or between 0.001 and 10")
     if not 0 < top_p <= 1:
@@ -224,9 +231,12 @@ def _rules(rules: Rules) -> Rules:
 
 def reader_options(opened: OpenModel, name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """All options of the reader. A model that cannot answer from a text is shown it as a chunk, if nothing else is said."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"reader_options are {given!r}; they must be a mapping, such as {{'rounds': 2}}")
     if name == AUTO:
         if given:
-            raise ConfigError(f"the reader 'auto' has no option {min(given)!r}: name the reader that the option is for")
+            first = min(given, key=str)
+            raise ConfigError(f"the reader 'auto' has no option {first!r}: name the reader that the option is for")
         return {}
     known = options(make_reader(name))
     usual = {"through_memory": not opened.defaults.direct} if "through_memory" in known else {}

@@ -10,11 +10,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime, time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import jsonschema
 from jsonschema import FormatChecker
@@ -27,6 +26,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from memagent import strict_json
 from memagent.errors import ConfigError
 
 SchemaSource: TypeAlias = type[BaseModel] | Mapping[str, Any] | str | Path
@@ -36,6 +36,7 @@ _SILENT = frozenset("$schema $id $comment $defs definitions $vocabulary title de
 _KNOWN = frozenset(jsonschema.Draft202012Validator.VALIDATORS) | {"$ref", "definitions", "then", "else"}
 _DATA = frozenset({"const", "enum", "examples", "default"})  # what stands in these is no schema
 _MOST_SAID = 200  # characters of a mistake
+_ITSELF = "It is the schema itself, not an answer that follows it"
 _MOST_TRIED = 50  # places of a reply where JSON may begin
 _OPENING = re.compile(r"[{\[]")
 _FENCE = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
@@ -87,18 +88,18 @@ class JsonForm:
         """The JSON of a reply on one line: the last value in it that follows the schema. Words and a Markdown fence around
         it are left out.
 
-        Raises ValueError that says where the longest value of the reply does not follow it.
+        Raises ValueError that says where the longest value of the reply does not follow it, or why there is none.
         """
-        answers, mistake, longest = list[Any](), "It is not complete JSON", -1
+        answers, mistake, longest, flaws = list[Any](), "", -1, list[str]()
         try:
-            for value, length in _values(reply):
-                wrong = self._mistake(value)
-                if not wrong and value != self._own:
+            for value, length in _values(reply, flaws):
+                wrong = _ITSELF if value == self._own else self._mistake(value)
+                if not wrong:
                     answers = [value]
-                elif wrong and length > longest:
+                elif length > longest:
                     mistake, longest = wrong, length
             if not answers:
-                raise ValueError(mistake)
+                raise ValueError(mistake or next(iter(flaws), "It is not complete JSON"))
             return _line(answers[0])
         except RecursionError:
             raise ValueError("The JSON is nested too deeply") from None
@@ -127,14 +128,19 @@ def _said(error: ValidationError | SchemaError) -> str:
     return _short(f"{error.json_path}: {error.message.replace(repr(error.instance), shown)}")
 
 
-def _values(reply: str) -> Iterator[tuple[Any, int]]:
+def _values(reply: str, flaws: list[str]) -> Iterator[tuple[Any, int]]:
     """The JSON values in a reply, with their lengths: all of it, or of a fence, or the objects and arrays between other
-    words, up to one that is broken or cut off, whose parts are no answer."""
-    decoder, text = json.JSONDecoder(parse_constant=_no_constant), reply.strip()
+    words, up to one that is broken or cut off, whose parts are no answer. `flaws` is told of numbers that none can hold."""
+    decoder, text = strict_json.decoder(), reply.strip()
     fence = _FENCE.search(text)
     for whole in (text, fence[1].strip() if fence else ""):
-        with suppress(ValueError):
+        try:
             yield decoder.decode(whole), len(whole)
+        except json.JSONDecodeError:
+            continue
+        except ValueError as error:
+            flaws.append(f"It cannot be read: {error}")
+        else:
             return
     place = 0
     for _ in range(_MOST_TRIED):
@@ -147,7 +153,8 @@ def _values(reply: str) -> Iterator[tuple[Any, int]]:
             place = found.end()
             if '"' in text[place : error.pos + 1]:  # JSON that is broken, not words in brackets
                 return
-        except ValueError:
+        except ValueError as error:
+            flaws.append(f"It cannot be read: {error}")
             return
         else:
             yield value, end - found.start()
@@ -166,13 +173,9 @@ def _line(value: Any) -> str:
     return text
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no value of JSON")
-
-
 def _parsed(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_constant)
+        return strict_json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the schema {path}: {error}") from error
     except (ValueError, RecursionError) as error:

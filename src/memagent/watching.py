@@ -23,7 +23,7 @@ from memagent.errors import ConfigError, JournalError
 from memagent.files import atomic_file, locked
 from memagent.grounding.claims import units
 from memagent.grounding.verdict import Verdict
-from memagent.growth import READERS
+from memagent.growth import growing
 from memagent.home import data_folder
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
@@ -122,10 +122,10 @@ def add(
         raise ConfigError("a watch needs questions, each of them once")
     if "-" in paths:
         raise ConfigError("a watch cannot read standard input, which is there only once: name files or folders")
-    if settings.reader not in READERS:
+    if settings.reader not in growing():
         raise ConfigError(
-            f"the reader {settings.reader!r} chooses what it reads from the whole document: a watch needs one of"
-            f" {', '.join(READERS)}"
+            f"the reader {settings.reader!r} cannot go on in a document that has grown: a watch needs one of"
+            f" {', '.join(growing())}"
         )
     watch = _new(name, paths, questions, settings, encoding)
     save(watch)

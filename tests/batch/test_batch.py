@@ -10,7 +10,10 @@ import threading
 
 import pytest
 
+from memagent.batch import records as records_of
+from memagent.batch.jobs import Job
 from memagent.documents import Document
+from memagent.errors import MemagentError
 from tests.batch.conftest import LINE, SERVED, code, records, reply, timeless, write_jobs
 from tests.faults import Fault, FaultServer
 
@@ -42,6 +45,19 @@ def test_the_table_has_the_order_of_the_jobs(memagent, server, tmp_path):
     rows = list(csv.DictReader((tmp_path / "out/results.csv").open(encoding="utf-8")))
     assert [(row["id"], row["answer"]) for row in rows] == [(f"j{n}", code(n)) for n in range(5)]
     assert (rows[0]["meta"], rows[0]["document"], rows[0]["turns"]) == ('"é"', "d0.txt", "4")
+
+
+def test_no_cell_of_the_table_is_a_formula(tmp_path):
+    texts = ["=1+1", "+1-1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-5", "+1,200.50", "-5 %", "-1.5e-3", "a = b", "— none"]
+    lines = [records_of.failed(Job(number=0, id=text, questions=(), form=0), text, MemagentError(text)) for text in texts]
+    quote = {"cited_text": "=HYPERLINK(1)", "place": "-a.txt"}
+    lines.append({**lines[0], "quotes": [quote], "unsupported": ["@x"], "meta": -5, "seconds": -1.5})
+    records_of.write_csv(lines, tmp_path / "results.csv")
+    *rows, last = csv.DictReader((tmp_path / "results.csv").open(encoding="utf-8", newline=""))
+    told = [f"'{text}" for text in texts[:6]] + texts[6:]
+    assert [(row["id"], row["question"], row["error"]) for row in rows] == [(text,) * 3 for text in told]
+    assert (last["quote"], last["place"], last["unsupported"]) == ("'=HYPERLINK(1)", "'-a.txt", "'@x")
+    assert (last["meta"], last["seconds"]) == ("-5", "-1.5")
 
 
 def test_questions_of_a_job_share_its_document_and_jobs_may_have_their_own_reader_and_schema(memagent, tmp_path):

@@ -84,6 +84,21 @@ def test_the_same_job_twice_is_refused_unless_it_has_ids(tmp_path):
     assert len(opened(tmp_path, {**JOB, "id": "a"}, {**JOB, "id": "b"})) == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("NaN", "NaN is not a JSON number"),
+        ("-Infinity", "-Infinity is not a JSON number"),
+        ("1e999", "1e999 is too large a number"),
+        ("1" * 5000, "a number of 5,000 digits is too large"),
+    ],
+)
+def test_numbers_that_no_record_could_hold_are_refused(tmp_path, number, said):
+    good, bad = json.dumps(JOB), json.dumps(JOB)[:-1] + f', "meta": {{"n": {number}}}}}'
+    with pytest.raises(ConfigError, match=f"jobs.jsonl, line 2, the whole: not JSON: {said}"):
+        opened(tmp_path, raw=f"{good}\n{bad}\n")
+
+
 @pytest.mark.parametrize(("raw", "said"), [("{", "line 1, the whole: not JSON"), ("\n \n", "no jobs")])
 def test_a_file_without_jobs_is_refused(tmp_path, raw, said):
     with pytest.raises(ConfigError, match=said):

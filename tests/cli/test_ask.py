@@ -173,6 +173,13 @@ def test_files_left_out_are_told(memagent, tmp_path, served):
     assert len(result.json["document"]["skipped"]) == 5
 
 
+def test_a_guessed_encoding_is_told(memagent, book, tmp_path, served):
+    (tmp_path / "old.txt").write_bytes((FACT + " 2.5 °C").encode("cp1252"))
+    result = memagent("ask", book, tmp_path / "old.txt", "-q", QUESTION, *served)
+    [line] = [line for line in result.err.splitlines() if "encoding guessed: " in line]
+    assert line.endswith("old.txt (cp1252); ask --encoding names another")
+
+
 def test_questions_of_a_file_from_windows(memagent, book, served, tmp_path):
     more = tmp_path / "questions.txt"
     more.write_bytes("# Fragen\r\nWer ist Ismael?\r\n".encode("utf-8-sig"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from document_samples import write_pdf
@@ -144,6 +145,38 @@ def test_stdin_is_read_once_and_may_stand_between_files(tmp_path: Path) -> None:
 def test_missing_paths(path: str, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         load([path])
+
+
+def test_only_of_relative_paths_it_is_told_where_they_start(tmp_path: Path) -> None:
+    for path, said in (("gone.txt", "no such file or folder"), ("*.none", "no file matches this pattern")):
+        with pytest.raises(DocumentError, match=f"{said}. Relative paths start at {Path.cwd()}"):
+            load(path)
+        with pytest.raises(DocumentError, match=f"{said}. Check its name$"):
+            load(tmp_path / path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Hello world. " * 40_000, "# Title\n\n* item **bold** [a](b)\n", "One line.\r", "x" * 256, "ab/" * 1400, "[" * 300],
+)
+def test_text_in_place_of_a_path_is_told_and_shown_in_short(text: str) -> None:
+    for paths in (text, [text]):
+        with pytest.raises(DocumentError, match=r"characters are no path\..* memagent\.from_text\(text\)") as raised:
+            load(paths)
+        assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("paths", [b"book.txt", io.StringIO("a\nb"), io.BytesIO(b"a"), 5, None, [98, 111], ["-", b"x"]])
+def test_what_is_no_path_is_refused(paths: Any) -> None:
+    with pytest.raises(DocumentError, match=r"named by its path \(str or Path\).*memagent\.from_text") as raised:
+        load(paths)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("text", [b"abc", 5, None, io.StringIO("abc"), ["abc"]])
+def test_a_text_that_is_none_is_refused(text: Any) -> None:
+    with pytest.raises(DocumentError, match=f"the text is to be a str, not {type(text).__name__}: decode or read it first"):
+        from_text(text)
 
 
 def test_nothing_given() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import gzip
 import hashlib
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memagent.documents import from_text, load
+from memagent.documents.source import IN_MEMORY
 from memagent.documents.spool import BLOCK
 from memagent.errors import ConfigError, DocumentError
 
@@ -98,6 +101,17 @@ def test_it_is_a_snapshot(tmp_path: Path) -> None:
         document.read(0, 1)
 
 
+def test_a_document_that_is_dropped_frees_its_file() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        document = from_text("a" * (IN_MEMORY + 1))
+        file = document._spool._file
+        del document
+        gc.collect()
+    assert file.closed
+    assert not told
+
+
 @pytest.mark.parametrize(
     ("text", "codec", "detected"),
     [
@@ -116,10 +130,74 @@ def test_legacy_encodings_are_guessed_and_stated(tmp_path: Path, text: str, code
         assert document.files[0].encoding == detected
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Miete;1.200,00 €",
+        "1.200\xa0€",
+        "£13.00",
+        "2.5 °C",
+        "Acme®",
+        "see § 12: ±5 µm, 3 m², ½ × ¾",
+        "• “It’s ready,” she said — and left…",
+        "Le café à côté. Où est l'été?",
+        "La città è già così bella, perché c'è più luce.",
+        "Alle mennesker er født frie og lige i værdighed.",
+        "Ångström; Señor Núñez; Müller; François",
+        "CAFÉ À CÔTÉ",
+        "1.\xa0First\xa0chapter, a\xa0matrix of M×N",
+        "either of '$€£' or ¹²³",
+        "Kõik inimesed sünnivad vabadena, näiteks Ruusamäe, šokk ja žanr",
+        "été",
+    ],
+)
+@pytest.mark.parametrize("times", [1, 39])
+def test_a_few_western_characters_are_not_another_script(tmp_path: Path, line: str, times: int) -> None:
+    text = f"{line}\n" * times
+    (tmp_path / "old.csv").write_bytes(text.encode("cp1252"))
+    with load([tmp_path / "old.csv"]) as document:
+        assert document.read(0, len(document)) == text
+        assert (document.files[0].encoding, document.files[0].guessed) == ("cp1252", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv.", "cp1250"),
+        ("Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv.", "iso8859-2"),
+        ("Minden emberi lény szabadon születik, és egyenlő méltósága van. Az idő és a tűz.", "cp1250"),
+        ("Već će čovjek rađati ljude jednake u dostojanstvu, a sviješću još živjeti.", "cp1250"),
+        ("Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar.", "cp1254"),
+        ("Visi žmonės gimsta laisvi ir lygūs savo orumu ir teisėmis.", "cp1257"),
+        ("Größere Straßen führen über die Brücke, während es draußen kühl ist.", "cp850"),
+        ("Tous les êtres humains naissent libres et égaux en dignité. Où est l'été?", "mac-roman"),
+        ("Все люди рождаются свободными и равными в своем достоинстве и правах.", "cp1251"),
+        ("Все люди рождаются свободными и равными в своем достоинстве и правах.", "cp866"),
+        ("The Moscow office (Москва, ул. Ленина) reported 5 items", "cp1251"),
+        ("Аренда;1200,00", "cp1251"),
+        ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια.", "cp1253"),
+        ("כל בני האדם נולדו בני חורין ושווים בערכם ובזכויותיהם.", "cp1255"),
+        ("يولد جميع الناس أحرارا متساوين في الكرامة والحقوق.", "cp1256"),
+        ("すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。", "cp932"),
+        ("テスト: データ ファイル サーバー", "cp932"),
+        ("人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。", "gb18030"),
+        ("人人生而自由,在尊嚴和權利上一律平等。他們賦有理性和良心。", "big5"),
+        ("모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.", "cp949"),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 20])
+def test_other_scripts_and_languages_are_recognised(tmp_path: Path, text: str, codec: str, times: int) -> None:
+    (tmp_path / "old.txt").write_bytes(f"{text}\n".encode(codec) * times)
+    with load([tmp_path / "old.txt"]) as document:
+        assert document.read(0, len(text)) == text
+        assert document.files[0].guessed
+
+
 def test_an_explicit_encoding_wins(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Łódź".encode("iso8859-2"))
     with load([tmp_path / "a.txt"], encoding="latin2") as document:
         assert document.read(0, 9) == "Łódź"
+        assert not document.files[0].guessed
     (tmp_path / "wide.txt").write_bytes("no mark".encode("utf-16-le"))
     with load([tmp_path / "wide.txt"], encoding="UTF-16LE") as document:
         assert document.read(0, 9) == "no mark"

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from memagent.core.types import Span
+from memagent.documents import from_text
 from memagent.errors import OutputError, TaskError
 from memagent.tasks.files import SampleFile, Shared, check_replaceable, sample_line
 from memagent.tasks.lazy_text import LazyText
@@ -64,6 +65,11 @@ def test_a_whole_text_file_is_a_document(tmp_path):
     (tmp_path / "book.txt").write_text(BASE, encoding="utf-8")
     file = SampleFile.open(write(tmp_path / "s.jsonl", {**LINE, "document": {"file": "book.txt"}}))
     assert str(file.load("line-1").document) == BASE
+
+
+def test_the_document_of_a_sample_can_be_read_like_any_text():
+    with from_text(sample(1).document) as document:
+        assert document.read(0, len(document)) == str(sample(1).document)
 
 
 def test_the_digest_changes_with_the_shared_text(tmp_path):

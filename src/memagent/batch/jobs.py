@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from memagent import strict_json
 from memagent.errors import ConfigError
 from memagent.structured import schema_text
 from memagent.tables import finding
@@ -228,8 +229,8 @@ class JobFile:
     def _parsed(raw: bytes) -> JobLine:
         """Raises ConfigError that begins with the field."""
         try:
-            values = json.loads(raw.decode("utf-8-sig"))
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            values = strict_json.loads(raw.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"the whole: not JSON: {error}") from error
         if not isinstance(values, dict):
             raise ConfigError(f"the whole: a job is an object, not a {type(values).__name__}")

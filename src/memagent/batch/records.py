@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ Key = tuple[str, str]
 """A job's id and a question."""
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_NUMBER = re.compile(r"[+-]?[0-9][0-9.,]*(?:[eE][+-]?[0-9]+)? ?%?")
 # Of the table, in order: the name of a column, and whether it holds a number.
 COLUMNS: Mapping[str, type] = {
     "id": str,
@@ -140,11 +143,16 @@ def row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_csv(records: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Writes the table, whole or not at all."""
+    """Writes the table, whole or not at all. No cell is a formula to a spreadsheet.
+
+    All text is quoted: left to itself, the writer quotes no lone carriage return, which ends a row for those who read it.
+    """
     with atomic_file(path) as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writeheader()
-        writer.writerows({name: _encodable(value) for name, value in row(record).items()} for record in records)
+        writer.writerows(
+            {name: _no_formula(_encodable(value)) for name, value in row(record).items()} for record in records
+        )
 
 
 def write_parquet(records: Iterable[Mapping[str, Any]], path: Path, rows: int = 1000) -> None:
@@ -173,6 +181,13 @@ def check_parquet() -> tuple[Any, Any]:
     except ImportError as error:
         raise MissingExtraError("--parquet", "parquet") from error
     return pyarrow, pyarrow.parquet
+
+
+def _no_formula(value: Any) -> Any:
+    """Text that a spreadsheet would calculate, with an apostrophe before it. Numbers stay what they are."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
 
 
 def _encodable(value: Any) -> Any:

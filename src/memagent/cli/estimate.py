@@ -88,19 +88,19 @@ def _numbers(
     priced = price_in is not None and price_out is not None
     paid = (prompt + checks.get("prompt_tokens", 0)) * (price_in or 0)
     paid += (completion + checks.get("completion_tokens", 0)) * (price_out or 0)
-    tokens = plans[0].tokens  # of each: they read the same document
+    shown = plans[0].tokens  # of each: they read the same document
     speed = session.opened.defaults.tokens_per_second if reader == "memory" else None
     return {
         "reader": reader,
         "readings": len(plans),
         "characters": len(session.document),
-        "tokens": tokens,
+        "tokens": session.tokens(plans[0]),
         "files": len(session.document.files),
         "chunks": len(plans[0].chunks),
         "calls": sum(plan.turns for plan in plans),
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "seconds": len(plans) * tokens / speed if speed else _from_past(session, reader, len(plans), tokens),
+        "seconds": len(plans) * shown / speed if speed else _from_past(session, reader, len(plans), shown),
         "verification": checks,
         "cost": paid / 1e6 if priced else None,
     }
@@ -137,7 +137,7 @@ def _from_past(session: Session, reader: str, readings: int, tokens: int) -> flo
         return None
     group = min(groups, key=lambda group: abs(len(group) - readings))
     took = max(record.updated for record in group) - min(map(_began, group))
-    read = max(float(str(record.document["tokens"])) for record in group)
+    read = max(_shown(record) for record in group)
     return took * tokens / read * max(1.0, readings / len(group))
 
 
@@ -156,9 +156,14 @@ def _finished(session: Session, reader: str) -> list[ReadingRecord]:
         if record.settings.get("identity") == session.settings.identity
         and record.settings.get("reader") == reader
         and record.seconds
-        and record.document.get("tokens")
+        and _shown(record)
     ]
     return sorted(same, key=lambda record: record.updated, reverse=True)
+
+
+def _shown(record: ReadingRecord) -> float:
+    """The document tokens that a reading showed, at least once; older records have those of the document alone."""
+    return float(str(record.document.get("shown", record.document.get("tokens")) or 0))
 
 
 def _began(record: ReadingRecord) -> float:

@@ -11,7 +11,7 @@ from memagent.cli import interrupts
 from memagent.cli.console import MODEL, NOT_FOUND, err, note, print_json
 from memagent.cli.hints import Hint
 from memagent.cli.progress import cutting, shown
-from memagent.cli.show import print_left_out, print_readings
+from memagent.cli.show import print_guessed, print_left_out, print_readings
 from memagent.documents import Document, load
 from memagent.result import Reading
 from memagent.session import Progress, Session
@@ -25,6 +25,7 @@ def load_document(stack: ExitStack, paths: list[str], encoding: str | None, as_j
     interrupts.check()
     if not as_json:
         print_left_out(document)
+        print_guessed(document)
     return document
 
 

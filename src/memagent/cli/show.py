@@ -48,6 +48,15 @@ def shown_answer(result: Reading) -> str:
     return result.answer if result.data is None else indented(result.data)
 
 
+def print_guessed(document: Document) -> None:
+    """Prints one line about the files whose encoding was guessed to standard error."""
+    guessed = [file for file in document.files if file.guessed]
+    if guessed:
+        shown = ", ".join(f"{file.name} ({file.encoding})" for file in guessed[:_LEFT_OUT_SHOWN])
+        more = f" and {len(guessed) - _LEFT_OUT_SHOWN:,} more" if len(guessed) > _LEFT_OUT_SHOWN else ""
+        err.print(f"[dim]encoding guessed: {plain(shown)}{more}; ask --encoding names another[/]", soft_wrap=True)
+
+
 def print_left_out(document: Document) -> None:
     """Prints one line about the files of a folder that are not part of the document to standard error."""
     if not document.skipped:

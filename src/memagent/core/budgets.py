@@ -31,6 +31,8 @@ class Budgets:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"the {name} budget ({name}_tokens) is {value!r}; it must be an int, a number of tokens")
             least = {"chunk": MIN_CHUNK_TOKENS, "reasoning": 0}.get(name, 1)
             if value < least:
                 raise ConfigError(f"the {name} budget is {value} tokens; it must be at least {least}")

@@ -10,8 +10,9 @@ import glob
 import itertools
 import os
 import re
+import reprlib
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from memagent.errors import DocumentError
 
 STDIN = "-"
 """The path that stands for standard input."""
+
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes, on the usual systems
+_MOST_SHOWN = 200  # characters of a path in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,26 @@ class Found:
     def name(self) -> str:
         """The path as the caller would write it."""
         return str(self.path) if self.path else "stdin"
+
+
+def paths_of(paths: object) -> list[str | Path]:
+    """The paths that a caller gives, one or several. Raises DocumentError for what is none, such as bytes or a file."""
+    if isinstance(paths, str | Path):
+        return [paths]
+    if isinstance(paths, bytes | bytearray | memoryview) or hasattr(paths, "read") or not isinstance(paths, Iterable):
+        raise _no_path(paths)
+    given = list(paths)
+    for path in given:
+        if not isinstance(path, str | Path):
+            raise _no_path(path)
+    return given
+
+
+def _no_path(given: object) -> DocumentError:
+    return DocumentError(
+        f"a document is named by its path (str or Path), or by a list of them, not by {type(given).__name__} "
+        f"({reprlib.repr(given)}). For the text of an open file or of bytes, hand in memagent.from_text(text)"
+    )
 
 
 def discover(paths: Sequence[str | Path]) -> tuple[list[Found], list[Skipped]]:
@@ -73,14 +97,37 @@ def _expand(path: str) -> Iterator[Found | Skipped]:
 
 
 def _glob(pattern: str) -> Iterator[Found | Skipped]:
+    if _is_text(pattern):
+        raise DocumentError(
+            f"{_shown(pattern)}: these {len(pattern):,} characters are no path. "
+            "If they are the text to read, hand in memagent.from_text(text)"
+        )
     if "\0" in pattern or not glob.has_magic(pattern):
-        remedy = "Download it first" if "://" in pattern else f"Relative paths start at {Path.cwd()}"
-        raise DocumentError(f"{pattern!r}: there is no such file or folder. {remedy}")
+        raise DocumentError(f"{_shown(pattern)}: there is no such file or folder. {_remedy(pattern)}")
     matches = sorted(_matches(pattern), key=_natural)
     if not matches:
-        raise DocumentError(f"{pattern!r}: no file matches this pattern. Relative patterns start at {Path.cwd()}")
+        raise DocumentError(f"{_shown(pattern)}: no file matches this pattern. {_remedy(pattern)}")
     for match in matches:
         yield from _existing(Path(match), named=False)
+
+
+def _is_text(path: str) -> bool:
+    """Whether what names nothing is no path but text: it has several lines, or is longer than a path can be."""
+    size = len(path.encode(errors="surrogatepass"))
+    names = path.encode(errors="surrogatepass").split(b"/") if size <= _LONGEST_PATH else []
+    return "\n" in path or "\r" in path or size > _LONGEST_PATH or max(map(len, names)) > _LONGEST_NAME
+
+
+def _shown(path: str) -> str:
+    """A path in quotes; of a long one, the beginning and the end."""
+    return repr(path) if len(path) <= _MOST_SHOWN else f"{path[: _MOST_SHOWN - 20]!r}…{path[-20:]!r}"
+
+
+def _remedy(path: str) -> str:
+    """What to do about a path or pattern that stands for nothing."""
+    if "://" in path:
+        return "Download it first"
+    return "Check its name" if Path(path).is_absolute() else f"Relative paths start at {Path.cwd()}"
 
 
 def _matches(pattern: str) -> Iterator[str]:
@@ -94,7 +141,9 @@ def _matches(pattern: str) -> Iterator[str]:
             if hidden_too or not any(part.startswith(".") for part in match.relative_to(fixed).parts):
                 yield str(match)
     except ValueError as error:  # for example a**b
-        raise DocumentError(f"{pattern!r}: not a pattern ({error}). Use * within a name and ** for any folders") from error
+        raise DocumentError(
+            f"{_shown(pattern)}: not a pattern ({error}). Use * within a name and ** for any folders"
+        ) from error
 
 
 def _existing(path: Path, *, named: bool) -> Iterator[Found | Skipped]:

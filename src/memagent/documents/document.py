@@ -23,7 +23,8 @@ class SourceFile:
     """One file of a document.
 
     `span` is where its text lies in the joined text, borders not included. `bytes` is the size of the source as it was
-    found (compressed, for .gz). `encoding` is a codec name for text and HTML, None for formats that say it themselves.
+    found (compressed, for .gz). `encoding` is a codec name for text and HTML, None for formats that say it themselves;
+    `guessed` says that nothing but the letters of the text speaks for it.
     `pages` are the spans of a PDF's pages in the joined text, in order: they touch, and a page without text is empty.
     Of a part of a file, `first_offset`, `first_line` and `first_page` are where it begins there.
     """
@@ -37,6 +38,7 @@ class SourceFile:
     first_offset: int = 0
     first_line: int = 1
     first_page: int = 1
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

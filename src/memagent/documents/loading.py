@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from memagent.core.types import Span
+from memagent.core.types import Span, Text
 from memagent.documents.archive import gunzip
-from memagent.documents.decoding import codec_name, decode, detect
-from memagent.documents.discovery import Found, discover, nothing_to_read
+from memagent.documents.decoding import Encoding, codec_name, decode, detect
+from memagent.documents.discovery import Found, discover, nothing_to_read, paths_of
 from memagent.documents.document import Document, Kind, Skipped, SourceFile
 from memagent.documents.docx import read_docx
 from memagent.documents.epub import read_epub
@@ -34,9 +34,12 @@ _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "docx": read_docx,
     "epub": read_epub,
 }
+_KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
 
-def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None) -> Document:
+def load(
+    paths: str | Path | Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None
+) -> Document:
     """Reads files, folders (recursively), globs (`**` too) and standard input ("-") into one document.
 
     Read are: anything that decodes as text, HTML, PDF, DOCX, EPUB, and these inside .gz. Text keeps every character and
@@ -48,8 +51,7 @@ def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: Bin
     error as well. Raises DocumentError naming the file, the problem and the way out; ConfigError for an unknown encoding;
     MissingExtraError when a format needs the `documents` extra.
     """
-    if isinstance(paths, str | Path):
-        paths = [paths]
+    paths = paths_of(paths)
     codec = codec_name(encoding) if encoding is not None else None
     found, skipped = discover(paths)
     joiner = _Joiner()
@@ -63,8 +65,15 @@ def load(paths: Sequence[str | Path], *, encoding: str | None = None, stdin: Bin
     return Document(joiner.spool, joiner.files, skipped)
 
 
-def from_text(text: str, name: str = "text") -> Document:
-    """A document of one text. Raises DocumentError when it is blank or holds a lone surrogate, which is no character."""
+def from_text(text: str | Text, name: str = "text") -> Document:
+    """A document of one text: a str, or what reads like one, such as the document of a sample.
+
+    Raises DocumentError when it is no text, is blank, or holds a lone surrogate, which is no character.
+    """
+    if not isinstance(text, str):
+        if isinstance(text, bytes | bytearray | memoryview) or not (hasattr(text, "read") and hasattr(text, "__len__")):
+            raise DocumentError(f"{name}: the text is to be a str, not {type(text).__name__}: decode or read it first")
+        text = text.read(0, len(text))
     if not text.strip():
         raise DocumentError(f"{name}: there is nothing to read, the text is empty or blank. Give it some text")
     try:
@@ -74,7 +83,7 @@ def from_text(text: str, name: str = "text") -> Document:
             f"{name}: a lone surrogate at character {error.start}. Decode the text with errors='replace'"
         ) from error
     joiner = _Joiner()
-    joiner.add(name, "text", "utf-8", size, [text])
+    joiner.add(name, "text", Encoding(codec="utf-8"), size, [text])
     return Document(joiner.spool, joiner.files)
 
 
@@ -86,9 +95,9 @@ def joined(parts: Iterable[tuple[SourceFile, str]]) -> Document:
         undo.callback(joiner.spool.close)
         for file, text in parts:
             pieces = [text[page.start : page.end] for page in file.pages] if file.pages else [text]
-            if joiner.add(file.name, file.kind, file.encoding, file.bytes, pieces):
-                first = {name: getattr(file, name) for name in ("first_offset", "first_line", "first_page")}
-                joiner.files[-1] = replace(joiner.files[-1], **first)
+            if joiner.add(file.name, file.kind, None, file.bytes, pieces):
+                known = {name: getattr(file, name) for name in _KNOWN}
+                joiner.files[-1] = replace(joiner.files[-1], **known)
         if not joiner.files:
             raise DocumentError("there is nothing to read: no text was kept")
         undo.pop_all()
@@ -102,7 +111,7 @@ class _Joiner:
         self.spool = Spool()
         self.files: list[SourceFile] = []
 
-    def add(self, name: str, kind: Kind, encoding: str | None, size: int, pieces: Iterable[str]) -> bool:
+    def add(self, name: str, kind: Kind, encoding: Encoding | None, size: int, pieces: Iterable[str]) -> bool:
         """Appends a file. False, and nothing is appended, when its text is empty or only white space."""
         text = _unless_blank(pieces)
         if text is None:
@@ -118,7 +127,8 @@ class _Joiner:
         span = Span(start=start, end=len(self.spool))
         self.files.append(
             SourceFile(
-                name=name, kind=kind, encoding=encoding, bytes=size, span=span,
+                name=name, kind=kind, bytes=size, span=span,
+                encoding=encoding.name if encoding else None, guessed=encoding is not None and encoding.guessed,
                 pages=tuple(pages) if kind == "pdf" else (),  # the PDF reader gives one piece a page
             )
         )  # fmt: skip
@@ -160,13 +170,13 @@ def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None
         ) from error
 
 
-def _text_of(source: Source, kind: Kind) -> tuple[str | None, Iterator[str]]:
+def _text_of(source: Source, kind: Kind) -> tuple[Encoding | None, Iterator[str]]:
     """The encoding, where the format leaves it open, and the text in pieces."""
     if kind in _READERS:
         return None, _READERS[kind](source)
     encoding = detect(source, markup=kind == "html")
     pieces = decode(source, encoding)
-    return encoding.name, html_text(source, pieces) if kind == "html" else pieces
+    return encoding, html_text(source, pieces) if kind == "html" else pieces
 
 
 def _blank(source: Source, kind: Kind, size: int) -> DocumentError:

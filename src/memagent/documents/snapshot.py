@@ -41,6 +41,7 @@ class Part:
     pages: tuple[tuple[int, int], ...] = ()
     line: int = 1
     page: int = 1
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,7 @@ class Snapshot:
                 first_offset=part.offset,
                 first_line=part.line,
                 first_page=part.page,
+                guessed=part.guessed,
             )
             yield file, text
 
@@ -146,6 +148,7 @@ def _part(document: Document, file: SourceFile, start: int) -> Part:
         name=file.name,
         kind=file.kind,
         encoding=file.encoding,
+        guessed=file.guessed,
         bytes=file.bytes,
         offset=start - file.span.start,
         characters=file.span.end - start,

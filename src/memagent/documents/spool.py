@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import weakref
 import zlib
 from array import array
 from threading import Lock
@@ -27,6 +28,7 @@ class Spool:
 
     def __init__(self) -> None:
         self._file = scratch()
+        self._close = weakref.finalize(self, self._file.close)  # of a spool that is dropped, too
         self._lock = Lock()
         self._hash = hashlib.sha256()
         self._bytes_at = array("Q", [0])
@@ -103,4 +105,4 @@ class Spool:
 
     def close(self) -> None:
         """Deletes the text. Reading afterwards raises ValueError."""
-        self._file.close()
+        self._close()

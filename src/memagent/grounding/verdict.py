@@ -23,7 +23,7 @@ class Located(Text, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A passage of the document that supports an answer: `document[start_char_index:end_char_index] == cited_text`.
+    """A passage of the document that supports an answer: `document.read(start_char_index, end_char_index) == cited_text`.
 
     `alignment` is how the passage that was named was found: word for word, with typesetting levelled out, nearly so; or
     "search": it is the sentence around the words of the answer. `score` is the per cent that agrees.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from typing import IO, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from memagent import strict_json
 from memagent.core.types import Span
 from memagent.errors import OutputError, TaskError
 from memagent.files import check_regular
@@ -199,7 +199,7 @@ class SampleFile:
         """The JSON of a line, with finite numbers, text that UTF-8 can encode, and limited nesting."""
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            values = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+            values = strict_json.loads(text)
         except ValueError as error:
             raise TaskError(f"{self.path}, line {number}: not a line of JSON: {error}") from error
         except RecursionError as error:
@@ -253,16 +253,6 @@ class SampleFile:
 
 def _digest(line: bytes) -> bytes:
     return hashlib.blake2b(line, digest_size=8).digest()
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:40]} is too large a number")
-    return number
 
 
 def _flaw(values: Any) -> tuple[str, str] | None:

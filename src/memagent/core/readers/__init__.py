@@ -75,11 +75,21 @@ def make_reader(name: str = "memory", options: Mapping[str, Any] | None = None) 
             raise ConfigError("the reader 'auto' chooses for one document and question: it cannot be evaluated or trained")
         raise ConfigError(f"there is no reader {name!r}: use one of {', '.join(READERS)}")
     known, given = option_names(name), dict(options or {})
-    if unknown := sorted(set(given) - set(known)):
+    if unknown := sorted(set(given) - set(known), key=str):
         raise ConfigError(
             f"the reader {name!r} has no option {unknown[0]!r}; it has {', '.join(known) if known else 'no options'}"
         )
+    for option in fields(READERS[name]):  # type: ignore[arg-type]  # readers are dataclasses
+        if option.name in given:
+            _check_kind(f"the option {option.name!r} of the reader {name!r}", given[option.name], type(option.default))
     return READERS[name](**given)
+
+
+def _check_kind(what: str, value: object, kind: type) -> None:
+    """Raises ConfigError for a number, text, true or false in place of another of these; other options check themselves."""
+    wanted = (float, int) if kind is float else kind
+    if kind in (bool, int, float, str) and (not isinstance(value, wanted) or isinstance(value, bool) is not (kind is bool)):
+        raise ConfigError(f"{what} is {value!r}; it must be of the type {kind.__name__}")
 
 
 def option_names(name: str) -> list[str]:

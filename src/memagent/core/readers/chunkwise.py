@@ -60,6 +60,7 @@ class ChunkReader(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    grows: ClassVar[bool] = True
     # The templates of the profile that its turns show.
     templates: ClassVar[tuple[str, ...]] = UPDATE
     # The kind of its states.

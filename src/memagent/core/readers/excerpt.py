@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from memagent.core.budgets import JOIN_SLACK
 from memagent.core.chunking import Chunks
@@ -24,6 +25,8 @@ TOKEN_CHARS = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcerptReader(MemoryReader):
     """One prompt, or with `through_memory` one memory update and the answer. A subclass chooses the excerpt."""
+
+    grows: ClassVar[bool] = False
 
     through_memory: bool = False
 

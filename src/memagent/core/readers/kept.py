@@ -17,6 +17,7 @@ class KeptReader(MemoryReader):
 
     name: ClassVar[str] = "kept"
     summary: ClassVar[str] = "Answers from the memory of an earlier reading."
+    grows: ClassVar[bool] = False
     templates: ClassVar[tuple[str, ...]] = ("answer",)
 
     reading: str = ""

@@ -50,6 +50,7 @@ class SearchReader(MemoryReader):
 
     name: ClassVar[str] = "search"
     summary: ClassVar[str] = "Reads the chunks that match the question, then those that match the model's queries (BM25)."
+    grows: ClassVar[bool] = False
     templates: ClassVar[tuple[str, ...]] = ("update", "query", "answer")
     states: ClassVar[type[ChunkState]] = SearchState
 
