@@ -100,14 +100,14 @@ def test_a_document_that_is_followed_is_searched_as_ever():
     assert max(places) == len(read)
 
 
-def test_a_result_has_the_tokens_of_the_whole_document_whatever_the_reader_shows_of_it(journal, tmp_path):
+def test_a_result_has_about_the_tokens_of_the_whole_document_whatever_the_reader_shows_of_it(journal, tmp_path):
     path = tmp_path / "book.txt"
     path.write_text(TEXT * 9)
     whole = memagent.read(path, "the code?", model=scripted(), **OPTIONS).document["tokens"]
     for how in ("retrieve", "truncate"):
         result = memagent.read(path, "the code?", model=scripted(), journal=journal, reader=how, **OPTIONS)
         described = journal.show(result.id).document
-        assert result.document["tokens"] == described["tokens"] == whole
+        assert result.document["tokens"] == described["tokens"] == pytest.approx(whole, rel=0.2), "an estimate"
         assert described["shown"] < whole / 5
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
-from memagent.core import Chunks, Completion, LineOrigin, Plan, State, chunk
+from memagent.core import Chunks, Completion, LineOrigin, Plan, State
 from memagent.core import reading as protocol
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
@@ -98,7 +98,6 @@ class Session:
         self.verified = verified
         self.label = dict(label or {})
         self._cuts: dict[tuple[int, str], Chunks] = {}
-        self._tokens: int | None = None
         self.choice: Choice | None = None
 
     def _choose(self, question: str) -> None:
@@ -120,13 +119,12 @@ class Session:
         return plan
 
     def tokens(self, plan: Plan) -> int:
-        """The tokens of the document that a plan is for, all of it, whatever the reader shows of it."""
+        """The tokens of the document that a plan is for. Where the reader shows an excerpt, they are estimated from that:
+        counting them takes minutes in a document of many megabytes."""
         if plan.excerpt is None:
             return plan.tokens
-        if self._tokens is None:
-            parts = chunk(self.document, self.opened.engine.tokenizer, plan.budgets.chunk)
-            self._tokens = sum(part.tokens for part in parts)
-        return self._tokens
+        shown = sum(span.end - span.start for span in plan.excerpt)
+        return round(plan.tokens * len(self.document) / max(1, shown))
 
     def together(self, questions: Sequence[str]) -> list[str]:
         """From now on, several questions are asked in one reading. Returns the one question that stands for them.
