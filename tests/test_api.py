@@ -93,6 +93,14 @@ def test_a_reading_can_be_copied_pickled_and_made_a_dict(journal, book) -> None:
     assert asdict(reading)["answer"] == reading.answer
 
 
+def test_a_string_is_one_question(book) -> None:
+    [one] = memagent.read_many(book, "the code?", model=model(), **OPTIONS)
+    [two] = asyncio.run(memagent.aread_many(book, "the code?", model=model(), **OPTIONS))
+    assert one.question == two.question == "the code?"
+    with pytest.raises(memagent.ConfigError, match="at least 2 questions"):
+        memagent.read_many(book, "the code?", model=model(), together=True, **OPTIONS)
+
+
 # Watches
 
 

@@ -120,8 +120,8 @@ def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Rea
     return _answered(result)
 
 
-def read_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
-    """One reading per question, run together: batched in process, concurrent on a server.
+def read_many(document: Source, questions: str | Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
+    """One reading per question, run together: batched in process, concurrent on a server. A string is one question.
 
     A reading that failed has its `error` set; the others are not affected.
     """
@@ -135,7 +135,7 @@ async def aread(document: Source, question: str, **options: Unpack[ReadOptions])
     return _answered(result)
 
 
-async def aread_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
+async def aread_many(document: Source, questions: str | Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
     """As `read_many`, without blocking the event loop."""
     async with without_blocking(_session(document, options)) as session:
         readings = await asyncio.to_thread(_started, session, questions, options)
@@ -228,8 +228,9 @@ def document_encoding(record: ReadingRecord) -> str | None:
     return str(encoding) if encoding else None
 
 
-def _started(session: Session, questions: Sequence[str], options: ReadOptions) -> list[Progress]:
-    return session.start(session.together(questions) if options.get("together") else questions)
+def _started(session: Session, questions: str | Sequence[str], options: ReadOptions) -> list[Progress]:
+    asked = [questions] if isinstance(questions, str) else questions
+    return session.start(session.together(asked) if options.get("together") else asked)
 
 
 @contextmanager
