@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 
 import memagent
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
+from tests.faults import FaultServer
 from tests.test_follow_up import OPTIONS, TEXT, model
+
+FALCON = "What is the access code for amber-falcon?"
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +78,53 @@ def test_every_function_gives_readings_that_can_be_gone_on_from(journal, book) -
         asyncio.run(memagent.aresume(journal.list()[0].id, model=model(), journal=journal)),
     ):
         assert one.ask("who is the captain?").answer == "Ann"
+
+
+def served(messages) -> str:
+    return "4821973" if "code" in messages[-1]["content"] else "a note"
+
+
+@pytest.mark.parametrize("opening", ["embedded", "folder", "server", "server with a password and a tokenizer"])
+def test_a_reading_with_an_opened_model_can_be_gone_on_from_by_its_id_alone(
+    tmp_path, monkeypatch, journal, opening
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("twin").symlink_to(EMBEDDED)
+    path = tmp_path / "codes.txt"
+    path.write_text("The access code for amber-falcon is 4821973.\n")
+    with FaultServer(served) as server:
+        url, secret = server.url, server.url.replace("//", "//ann:pass@")
+        spec, options, kept = {
+            "embedded": ("embedded", {}, ("embedded", None)),
+            "folder": ("twin", {}, (str(tmp_path / "twin"), None)),
+            "server": ("scripted", {"base_url": url}, ("scripted", url)),
+        }.get(opening, ("scripted", {"base_url": secret, "tokenizer": "twin"}, ("scripted", url)))
+        opened = memagent.open_model(spec, **options)
+        stopped = memagent.aread(path, FALCON, model=opened, journal=journal, watcher=stop, verify=False)
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(stopped)
+        [record] = journal.list()
+        opened.engine.close()
+        assert (record.settings["model"], record.settings["base_url"]) == kept
+        assert "pass" not in repr(opened)
+        monkeypatch.chdir("/")
+        whole = memagent.resume(record.id, journal=journal, verify=False)
+        assert (whole.answer, whole.turns_resumed) == ("4821973", 1)
+        assert memagent.follow_up(record.id, FALCON, journal=journal, verify=False).answer == "4821973"
+        path.write_text(path.read_text() + "One more line.\n")
+        assert memagent.extend(record.id, journal=journal, verify=False).answer == "4821973"
+
+
+def stop(moved) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_watch_with_an_opened_model_is_run_without_it(tmp_path, journal) -> None:
+    path = tmp_path / "codes.txt"
+    path.write_text("The access code for amber-falcon is 4821973.\n")
+    memagent.watch("codes", path, FALCON, model=memagent.open_model("embedded"), verify=False)
+    again = memagent.watch("codes", path, FALCON, verify=False, journal=journal)
+    assert [new.answer for _, new in again.run().changed] == ["4821973"]
 
 
 def test_the_way_to_go_on_is_no_part_of_what_is_written_or_compared(journal, book) -> None:

@@ -256,9 +256,8 @@ def check_names(options: Mapping[str, object], known: type) -> None:
 def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
     """The settings of a reading with an opened model. Raises ConfigError."""
     chosen: ReadingOptions = {name: value for name, value in options.items() if name in ReadingOptions.__annotations__}  # type: ignore[assignment]
-    model = options.get("model", "embedded")
-    name = model if isinstance(model, str) else model.engine.identity
-    return make_settings(opened, model=name, base_url=options.get("base_url"), **chosen)
+    name = opened.name or opened.engine.identity
+    return make_settings(opened, model=name, base_url=opened.base_url, tokenizer=opened.tokenizer, **chosen)
 
 
 @contextmanager

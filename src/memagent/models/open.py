@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,11 +57,18 @@ class Defaults(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """An engine and its settings. `memory_check` has rules for its replies in addition to the general ones."""
+    """An engine and its settings. `memory_check` has rules for its replies in addition to the general ones.
+
+    `name`, `base_url` and `tokenizer` are what `open_model` opens the same model by: a journal keeps them. An engine of
+    one's own has none.
+    """
 
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
     memory_check: MemoryCheck | None = None
+    name: str | None = None
+    base_url: str | None = field(default=None, repr=False)  # which may have a password in it
+    tokenizer: str | None = None
 
     def trained_for(self, reader: str) -> bool:
         """Whether the model was trained for a reader. A general model counts as trained for all."""
@@ -115,7 +122,8 @@ def open_model(
         family=open_family(defaults.family),
         speculate=defaults.speculate,
     )
-    opened = narrowed(engine, defaults, window)
+    name = spec if spec == "embedded" else str(folder.absolute())
+    opened = replace(narrowed(engine, defaults, window), name=name)
     if window is not None and opened.engine.window is not None and window > opened.engine.window:
         raise ConfigError(f"a window of {window:,} tokens is more than the {opened.engine.window:,} that the model has")
     return opened
@@ -197,4 +205,5 @@ def _open_served(
         usage=usage,
         predict=predict,
     )
-    return OpenModel(engine=engine)
+    counted = str(Path(tokenizer).expanduser().absolute()) if tokenizer is not None else None
+    return OpenModel(engine=engine, name=spec, base_url=base_url, tokenizer=counted)
