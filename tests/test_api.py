@@ -80,14 +80,62 @@ def test_every_function_gives_readings_that_can_be_gone_on_from(journal, book) -
         assert one.ask("who is the captain?").answer == "Ann"
 
 
+class Stop(BaseException):
+    """What a watcher of one's own raises."""
+
+
+def raises(error):
+    def watcher(moved) -> None:
+        raise error
+
+    return watcher
+
+
+def refused(turn) -> Exception:
+    return memagent.ModelRefusedError("no")
+
+
+@pytest.mark.parametrize("ending", ["error", "watcher", "interrupt", "resume"])
+def test_what_is_raised_names_the_reading_that_it_ended(journal, book, ending) -> None:
+    opened, watcher, expected = {
+        "watcher": (model(), raises(Stop()), Stop),
+        "interrupt": (model(), raises(KeyboardInterrupt()), KeyboardInterrupt),
+    }.get(ending, (model(refused), None, memagent.ModelRefusedError))
+    options = {"model": opened, "journal": journal, "watcher": watcher}
+    with pytest.raises(expected) as first:
+        memagent.read(book, "the code?", **options, **OPTIONS)
+    if ending == "resume":
+        id, first.value.reading = first.value.reading, None
+        with pytest.raises(expected) as first:
+            memagent.resume(id, **options)
+    assert [first.value.reading] == [record.id for record in journal.list()]
+    if ending == "error":
+        with pytest.raises(expected) as other:
+            asyncio.run(memagent.aread(book, "the code?", **options, **OPTIONS))
+        assert [other.value.reading, first.value.reading] == [record.id for record in journal.list()]
+
+
+def test_what_is_raised_before_a_reading_was_entered_names_none(tmp_path, journal, book) -> None:
+    memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    for document, question, chosen in (
+        (book, "the code?", {"model": str(tmp_path / "nowhere")}),
+        (tmp_path / "none.txt", "the code?", {"model": model()}),
+        (book, "", {"model": model()}),
+    ):
+        with pytest.raises(memagent.MemagentError) as raised:
+            memagent.read(document, question, journal=journal, **chosen, **OPTIONS)
+        assert raised.value.reading is None
+    with pytest.raises(memagent.ModelError) as raised:
+        memagent.read(book, "the code?", model=model(refused), **OPTIONS)
+    assert raised.value.reading is None, "there is no journal"
+
+
 def served(messages) -> str:
     return "4821973" if "code" in messages[-1]["content"] else "a note"
 
 
 @pytest.mark.parametrize("opening", ["embedded", "folder", "server", "server with a password and a tokenizer"])
-def test_a_reading_with_an_opened_model_can_be_gone_on_from_by_its_id_alone(
-    tmp_path, monkeypatch, journal, opening
-) -> None:
+def test_a_reading_with_an_opened_model_is_gone_on_from_by_its_id_alone(tmp_path, monkeypatch, journal, opening) -> None:
     monkeypatch.chdir(tmp_path)
     Path("twin").symlink_to(EMBEDDED)
     path = tmp_path / "codes.txt"
@@ -100,8 +148,8 @@ def test_a_reading_with_an_opened_model_can_be_gone_on_from_by_its_id_alone(
             "server": ("scripted", {"base_url": url}, ("scripted", url)),
         }.get(opening, ("scripted", {"base_url": secret, "tokenizer": "twin"}, ("scripted", url)))
         opened = memagent.open_model(spec, **options)
-        stopped = memagent.aread(path, FALCON, model=opened, journal=journal, watcher=stop, verify=False)
-        with pytest.raises(ZeroDivisionError):
+        stopped = memagent.aread(path, FALCON, model=opened, journal=journal, watcher=raises(Stop()), verify=False)
+        with pytest.raises(Stop):
             asyncio.run(stopped)
         [record] = journal.list()
         opened.engine.close()
@@ -113,10 +161,6 @@ def test_a_reading_with_an_opened_model_can_be_gone_on_from_by_its_id_alone(
         assert memagent.follow_up(record.id, FALCON, journal=journal, verify=False).answer == "4821973"
         path.write_text(path.read_text() + "One more line.\n")
         assert memagent.extend(record.id, journal=journal, verify=False).answer == "4821973"
-
-
-def stop(moved) -> None:
-    raise ZeroDivisionError
 
 
 def test_a_watch_with_an_opened_model_is_run_without_it(tmp_path, journal) -> None:

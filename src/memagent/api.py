@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -114,7 +114,8 @@ def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Rea
 
     `document` is a path, glob or folder, several of them, or a `Document` (`memagent.from_text` makes one from a string).
     For `options` see `ReadOptions` and `ReadingOptions`. Raises DocumentError, ConfigError, or the ModelError that ended
-    the reading.
+    the reading. Its attribute `reading` is the id of the reading in the journal, None if none was entered; what the watcher
+    raises has it, too.
     """
     [result] = read_many(document, [question], **options)
     return _answered(result)
@@ -126,7 +127,8 @@ def read_many(document: Source, questions: str | Sequence[str], **options: Unpac
     A reading that failed has its `error` set; the others are not affected.
     """
     with _session(document, options) as session:
-        return _made(session.run(_started(session, questions, options), options.get("watcher")), options)
+        readings = _started(session, questions, options)
+        return _made(_run(session, readings, options), options)
 
 
 async def aread(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
@@ -139,7 +141,7 @@ async def aread_many(document: Source, questions: str | Sequence[str], **options
     """As `read_many`, without blocking the event loop."""
     async with without_blocking(_session(document, options)) as session:
         readings = await asyncio.to_thread(_started, session, questions, options)
-        return _made(await session.arun(readings, options.get("watcher")), options)
+        return _made(await _arun(session, readings, options), options)
 
 
 def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
@@ -150,21 +152,21 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
     if document or settings are not those it was begun with, or the ModelError that ended it.
     """
     with _resumed(id, document, options) as (session, reading):
-        results = session.run([reading], options.get("watcher"))
+        results = _run(session, [reading], options)
     return _single(results, options)
 
 
 async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
     async with without_blocking(_resumed(id, document, options)) as (session, reading):
-        results = await session.arun([reading], options.get("watcher"))
+        results = await _arun(session, [reading], options)
     return _single(results, options)
 
 
 def resume_many(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> list[Reading]:
     """As `resume`, for a reading of several questions together: a result for each of them, its `error` set if it failed."""
     with _resumed(id, document, options) as (session, reading):
-        return _made(session.run([reading], options.get("watcher")), options)
+        return _made(_run(session, [reading], options), options)
 
 
 def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
@@ -175,14 +177,14 @@ def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOp
     has changed, or for a reader that chooses what it reads from the whole document; or the ModelError that ended it.
     """
     with _extended(reading, more, options) as (session, progress):
-        results = session.run([progress], options.get("watcher"))
+        results = _run(session, [progress], options)
     return _single(results, options)
 
 
 async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
     """As `extend`, without blocking the event loop."""
     async with without_blocking(_extended(reading, more, options)) as (session, progress):
-        results = await session.arun([progress], options.get("watcher"))
+        results = await _arun(session, [progress], options)
     return _single(results, options)
 
 
@@ -197,7 +199,7 @@ def follow_up(
     Raises JournalError if the reading has not ended or its document has changed, or the ModelError that ended the question.
     """
     with _followed(reading, document, options) as session:
-        results = session.run(session.start([question]), options.get("watcher"))
+        results = _run(session, session.start([question]), options)
     return _single(results, options)
 
 
@@ -207,7 +209,7 @@ async def afollow_up(
     """As `follow_up`, without blocking the event loop."""
     async with without_blocking(_followed(reading, document, options)) as session:
         readings = await asyncio.to_thread(session.start, [question])
-        results = await session.arun(readings, options.get("watcher"))
+        results = await _arun(session, readings, options)
     return _single(results, options)
 
 
@@ -231,6 +233,33 @@ def document_encoding(record: ReadingRecord) -> str | None:
 def _started(session: Session, questions: str | Sequence[str], options: ReadOptions) -> list[Progress]:
     asked = [questions] if isinstance(questions, str) else questions
     return session.start(session.together(asked) if options.get("together") else asked)
+
+
+def _run(session: Session, readings: Sequence[Progress], options: ReadOptions | ResumeOptions) -> list[Result]:
+    with _told(readings):
+        return session.run(readings, options.get("watcher"))
+
+
+async def _arun(session: Session, readings: Sequence[Progress], options: ReadOptions | ResumeOptions) -> list[Result]:
+    with _told(readings):
+        return await session.arun(readings, options.get("watcher"))
+
+
+@contextmanager
+def _told(readings: Sequence[Progress]) -> Iterator[None]:
+    """What stops a reading that is alone, be it its watcher's or an interruption, is told which one it was."""
+    try:
+        yield
+    except BaseException as error:
+        if len(readings) == 1:
+            _tell(error, readings[0].id)
+        raise
+
+
+def _tell(error: BaseException, id: str | None) -> None:
+    """Gives an error the id of the reading that it ended, as `reading`."""
+    with suppress(AttributeError):  # an error of another's own may have no place for it
+        error.reading = id  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -393,5 +422,6 @@ def _answered(result: Reading) -> Reading:
     if result.cause is not None:
         if result.id is not None:
             result.cause.add_note(f"resume with: memagent resume {result.id}")
+        _tell(result.cause, result.id)
         raise result.cause
     return result

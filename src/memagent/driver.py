@@ -371,7 +371,7 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-    except ExceptionGroup as failures:
+    except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
 
 

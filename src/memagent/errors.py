@@ -8,7 +8,12 @@ from __future__ import annotations
 
 
 class MemagentError(Exception):
-    """Root of every error memagent raises on purpose."""
+    """Root of every error memagent raises on purpose.
+
+    `reading` is the id of the reading in the journal that the error ended; None if none was entered.
+    """
+
+    reading: str | None = None
 
 
 class ConfigError(MemagentError, ValueError):
