@@ -14,8 +14,8 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
@@ -386,13 +386,30 @@ T = TypeVar("T")
 
 
 def _block_on(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end, also where this thread already runs an event loop (a notebook)."""
+    """Runs a coroutine to its end, also where this thread already runs an event loop (a notebook). Interrupted, it is
+    cancelled."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    begun = Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]]()
+
+    async def elsewhere() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, work).result()
+        result = thread.submit(copy_context().run, asyncio.run, elsewhere())
+        try:
+            return result.result()
+        except BaseException:
+            if not result.done():  # it is this thread that was interrupted
+                loop, task = begun.result()
+                with suppress(RuntimeError):  # the loop is closed: it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 async def _in_thread(
