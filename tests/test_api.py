@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import json
 import pickle
 import re
@@ -128,6 +129,40 @@ def test_what_is_raised_before_a_reading_was_entered_names_none(tmp_path, journa
     with pytest.raises(memagent.ModelError) as raised:
         memagent.read(book, "the code?", model=model(refused), **OPTIONS)
     assert raised.value.reading is None, "there is no journal"
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.parametrize("error", [StopIteration, KeyboardInterrupt, SystemExit])
+def test_what_a_watcher_raises_ends_the_reading_with_or_without_a_running_loop(book, caplog, lockstep, error) -> None:
+    opened = model()
+    opened.engine.lockstep = lockstep
+    options = {"model": opened, "watcher": raises(error()), **OPTIONS}
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        asyncio.run(memagent.aread(book, "the code?", **options))
+    with pytest.raises(RuntimeError if error is StopIteration and not lockstep else error):
+        memagent.read(book, "the code?", **options)
+    gc.collect()
+    assert caplog.text == "", "no task was left with an error that nobody has seen"
+
+
+def test_an_engine_that_raises_stop_iteration_does_not_hang_either(book) -> None:
+    def script(turn):
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        asyncio.run(memagent.aread(book, "the code?", model=model(script), **OPTIONS))
+
+
+def test_a_watcher_that_would_have_to_be_awaited_is_refused(book, journal) -> None:
+    async def watcher(moved) -> None: ...
+
+    class Watching:
+        async def __call__(self, moved) -> None: ...
+
+    for one in (watcher, Watching()):
+        with pytest.raises(TypeError, match="async function"):
+            memagent.read(book, "the code?", model=model(), journal=journal, watcher=one, **OPTIONS)
+    assert journal.list() == ()
 
 
 def served(messages) -> str:

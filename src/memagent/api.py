@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import fields
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
@@ -265,7 +266,7 @@ def _tell(error: BaseException, id: str | None) -> None:
 @contextmanager
 def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     """A session over a document and a model; what is opened here is closed with it."""
-    check_names(options, ReadOptions)
+    check_options(options, ReadOptions)
     model, base_url = options.get("model", "embedded"), options.get("base_url")
     encoding, verified = options.get("encoding"), options.get("verify", True)
     with _opened(source, encoding) as (document, paths), opened_engine(model, base_url) as opened:
@@ -273,13 +274,17 @@ def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
         yield Session(document, opened, settings, journal, paths=paths, encoding=encoding, verified=verified)
 
 
-def check_names(options: Mapping[str, object], known: type) -> None:
-    """Raises TypeError for an option that the typed dictionary `known` does not have."""
+def check_options(options: Mapping[str, object], known: type) -> None:
+    """Raises TypeError for an option that the typed dictionary `known` does not have, and for a watcher that would have
+    to be awaited."""
     names = sorted(known.__annotations__)
     for name in options:
         if name not in names:
             near = get_close_matches(name, names, 1) or names
             raise TypeError(f"there is no option {name!r}: use {', '.join(near)}")
+    watcher = options.get("watcher")
+    if iscoroutinefunction(watcher) or (callable(watcher) and iscoroutinefunction(type(watcher).__call__)):
+        raise TypeError("the watcher is an async function, which would never be awaited: give a function made with def")
 
 
 def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
@@ -291,14 +296,14 @@ def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
 
 @contextmanager
 def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
-    check_names(options, ResumeOptions)
+    check_options(options, ResumeOptions)
     with _again(id, source, options) as (session, record):
         yield session, session.resume(record.id)
 
 
 @contextmanager
 def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
-    check_names(options, ResumeOptions)
+    check_options(options, ResumeOptions)
     with _again(_id_of(reading), more if isinstance(more, Document) else None, options, more) as (session, record):
         if session.settings.together:
             count = len(session.settings.together)
@@ -309,7 +314,7 @@ def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> I
 @contextmanager
 def _followed(reading: str | Reading, source: Source | None, options: FollowUpOptions) -> Iterator[Session]:
     """A session that answers from the memory of a reading."""
-    check_names(options, FollowUpOptions)
+    check_options(options, FollowUpOptions)
     with _again(_id_of(reading), source, options) as (session, record):
         assert session.journal is not None
         memory = left_by(session.journal, record, session.document)

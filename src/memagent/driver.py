@@ -19,7 +19,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 from memagent import tracing
 from memagent.core import Batch, Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
@@ -295,7 +295,7 @@ async def aread(
                 except ModelError as error:
                     cursor.failure = cursor.failure or error
             if observer is not None and done:
-                await asyncio.to_thread(_tell, observer, done)
+                await in_thread(_tell, observer, done)
             if cursor.failure is not None:
                 raise cursor.failure
     finally:
@@ -329,7 +329,7 @@ async def arun(
 ) -> list[Transcript | ModelError]:
     """As `run`, without blocking the event loop. Cancelling it stops the readings after the turns under way."""
     if engine.lockstep:
-        return await _in_thread(plans, engine, states, observer, keep)
+        return await _batch_in_thread(plans, engine, states, observer, keep)
     async with together() as group:
         tasks = [
             group.create_task(_result(aread(plan, engine, state=state, observer=observer, index=index, keep=keep)))
@@ -349,7 +349,7 @@ def ask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | 
 async def aask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | ModelError]:
     """As `ask`, without blocking the event loop. The engine has all turns at once, and limits how many it works on."""
     if engine.lockstep:
-        return await asyncio.to_thread(ask, turns, engine)
+        return await in_thread(ask, turns, engine)
     async with together() as group:
         tasks = [group.create_task(_attempt(engine, turn, index)) for index, turn in turns]
     return [task.result() for task in tasks]
@@ -372,7 +372,17 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
         async with asyncio.TaskGroup() as group:
             yield group
     except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        first = failures.exceptions[0]
+        raise first.error if isinstance(first, _ExitError) else first from None
+
+
+class _ExitError(Exception):
+    """A KeyboardInterrupt or SystemExit of a watcher. A task of a group that raised it would end the event loop, before
+    the task that waits for the group hears of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 async def _result(work: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:
@@ -380,8 +390,11 @@ async def _result(work: Coroutine[Any, Any, Transcript]) -> Transcript | ModelEr
         return await work
     except ModelError as error:
         return error
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise _ExitError(error) from None
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -412,7 +425,22 @@ def _block_on(work: Coroutine[Any, Any, T]) -> T:
             raise
 
 
-async def _in_thread(
+def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+    """Calls code of others (a watcher, an engine) in another thread, and begins at once.
+
+    A StopIteration, which no future can hold, becomes a RuntimeError, as in a generator.
+    """
+
+    def whole() -> T:
+        try:
+            return work(*given, **named)
+        except StopIteration as error:
+            raise RuntimeError("a watcher or an engine raised StopIteration") from error
+
+    return asyncio.get_running_loop().run_in_executor(None, copy_context().run, whole)
+
+
+async def _batch_in_thread(
     plans: Sequence[Plan],
     engine: Engine,
     states: Sequence[State | None] | None,
@@ -427,7 +455,7 @@ async def _in_thread(
         if cancelled.is_set():
             raise asyncio.CancelledError
 
-    work = asyncio.ensure_future(asyncio.to_thread(read_batch, plans, engine, states=states, observer=tell, keep=keep))
+    work = in_thread(read_batch, plans, engine, states=states, observer=tell, keep=keep)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Unpack
 
 from memagent import watching
-from memagent.api import ReadOptions, check_names, opened_engine, opened_journal, settings_of
+from memagent.api import ReadOptions, check_options, opened_engine, opened_journal, settings_of
+from memagent.driver import in_thread
 from memagent.errors import ConfigError
 from memagent.settings import Settings
 
@@ -41,7 +42,7 @@ class StandingQuestions:
 
     async def arun(self, *, rebuild: bool = False) -> watching.Update:
         """As `run`, without blocking the event loop. Once it has begun, a run goes on to its end."""
-        return await asyncio.to_thread(self.run, rebuild=rebuild)
+        return await in_thread(self.run, rebuild=rebuild)
 
     def show(self) -> watching.Watch:
         """The questions with their last answers. Raises ConfigError if the watch was removed."""
@@ -63,7 +64,7 @@ def watch(
     For `options` see `ReadOptions` and `ReadingOptions`; those of a reading are part of the watch. Raises ConfigError if
     there is another watch of that name, or none and no paths.
     """
-    check_names(options, ReadOptions)
+    check_options(options, ReadOptions)
     if options.get("together"):
         raise ConfigError("a watch has a reading for each question: leave out together")
     asked, found = [questions] if isinstance(questions, str) else questions, StandingQuestions(name=name, options=options)
