@@ -8,6 +8,7 @@ import gc
 import json
 import pickle
 import re
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -163,6 +164,40 @@ def test_a_watcher_that_would_have_to_be_awaited_is_refused(book, journal) -> No
         with pytest.raises(TypeError, match="async function"):
             memagent.read(book, "the code?", model=model(), journal=journal, watcher=one, **OPTIONS)
     assert journal.list() == ()
+
+
+@pytest.mark.parametrize("again", [memagent.aread, memagent.aresume, memagent.aextend])
+def test_a_reading_that_is_cancelled_while_it_is_planned_stops_at_once_and_enters_nothing(journal, again) -> None:
+    text, options, large = TEXT * 120, {"model": model(), "journal": journal}, {**OPTIONS, "chunk_tokens": 3000}
+    begun, cancelled, parts = threading.Event(), threading.Event(), []
+
+    def follower(end: int) -> None:
+        """Holds the document at its first part until the reading is cancelled."""
+        parts.append(end)
+        begun.set()
+        assert cancelled.wait(60)
+
+    stopped = model(refused) if again == memagent.aresume else model()
+    [first] = memagent.read_many(memagent.from_text(text), ["the code?"], model=stopped, journal=journal, **large)
+    before, document = journal.list(), memagent.from_text(text + "\nMore." * (again == memagent.aextend))
+    document.follower = follower
+    work = (
+        again(document, "the code?", **options, **large)
+        if again == memagent.aread
+        else again(first.id, document, **options)
+    )
+
+    async def run() -> None:
+        task, loop = asyncio.create_task(work), asyncio.get_running_loop()
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        loop.call_soon(loop.call_soon, cancelled.set)  # after the task has heard of it
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert journal.list() == before
+    assert len(parts) == 1
 
 
 def served(messages) -> str:

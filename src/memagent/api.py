@@ -21,6 +21,7 @@ from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading as Result
 from memagent.session import Progress, Session, Watcher, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+from memagent.threads import cancellable, in_thread
 
 if TYPE_CHECKING:
     from memagent.structured import SchemaSource
@@ -141,7 +142,7 @@ async def aread(document: Source, question: str, **options: Unpack[ReadOptions])
 async def aread_many(document: Source, questions: str | Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
     """As `read_many`, without blocking the event loop."""
     async with without_blocking(_session(document, options)) as session:
-        readings = await asyncio.to_thread(_started, session, questions, options)
+        readings = await cancellable(lambda: _started(session, questions, options))
         return _made(await _arun(session, readings, options), options)
 
 
@@ -152,22 +153,23 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
     from a file. For `options` see `ResumeOptions`. A reading that is answered is returned as it ended. Raises JournalError
     if document or settings are not those it was begun with, or the ModelError that ended it.
     """
-    with _resumed(id, document, options) as (session, reading):
-        results = _run(session, [reading], options)
+    with _resumed(id, document, options) as (session, record):
+        results = _run(session, [session.resume(record.id)], options)
     return _single(results, options)
 
 
 async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
-    async with without_blocking(_resumed(id, document, options)) as (session, reading):
-        results = await _arun(session, [reading], options)
+    async with without_blocking(_resumed(id, document, options)) as (session, record):
+        progress = await cancellable(lambda: session.resume(record.id))
+        results = await _arun(session, [progress], options)
     return _single(results, options)
 
 
 def resume_many(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> list[Reading]:
     """As `resume`, for a reading of several questions together: a result for each of them, its `error` set if it failed."""
-    with _resumed(id, document, options) as (session, reading):
-        return _made(_run(session, [reading], options), options)
+    with _resumed(id, document, options) as (session, record):
+        return _made(_run(session, [session.resume(record.id)], options), options)
 
 
 def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
@@ -177,14 +179,15 @@ def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOp
     the same id. `more` may be a `Document` instead: the whole grown document. Raises JournalError if text before the end
     has changed, or for a reader that chooses what it reads from the whole document; or the ModelError that ended it.
     """
-    with _extended(reading, more, options) as (session, progress):
-        results = _run(session, [progress], options)
+    with _extended(reading, more, options) as (session, record):
+        results = _run(session, [session.extend(record.id)], options)
     return _single(results, options)
 
 
 async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
     """As `extend`, without blocking the event loop."""
-    async with without_blocking(_extended(reading, more, options)) as (session, progress):
+    async with without_blocking(_extended(reading, more, options)) as (session, record):
+        progress = await cancellable(lambda: session.extend(record.id))
         results = await _arun(session, [progress], options)
     return _single(results, options)
 
@@ -209,7 +212,7 @@ async def afollow_up(
 ) -> Reading:
     """As `follow_up`, without blocking the event loop."""
     async with without_blocking(_followed(reading, document, options)) as session:
-        readings = await asyncio.to_thread(session.start, [question])
+        readings = await cancellable(lambda: session.start([question]))
         results = await _arun(session, readings, options)
     return _single(results, options)
 
@@ -295,20 +298,20 @@ def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
 
 
 @contextmanager
-def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
+def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, ReadingRecord]]:
     check_options(options, ResumeOptions)
-    with _again(id, source, options) as (session, record):
-        yield session, session.resume(record.id)
+    with _again(id, source, options) as again:
+        yield again
 
 
 @contextmanager
-def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
+def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, ReadingRecord]]:
     check_options(options, ResumeOptions)
     with _again(_id_of(reading), more if isinstance(more, Document) else None, options, more) as (session, record):
         if session.settings.together:
             count = len(session.settings.together)
             raise JournalError(f"reading {record.id} answers {count} questions: extend it with memagent extend {record.id}")
-        yield session, session.extend(record.id)
+        yield session, record
 
 
 @contextmanager
@@ -394,7 +397,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def without_blocking(context: AbstractContextManager[T]) -> AsyncIterator[T]:
     """Enters and leaves a context manager in a thread. What is being opened when this is cancelled is closed as well."""
-    entering = asyncio.ensure_future(asyncio.to_thread(context.__enter__))
+    entering = in_thread(context.__enter__)
     try:
         yield await asyncio.shield(entering)
     finally:

@@ -13,18 +13,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 from memagent import tracing
 from memagent.core import Batch, Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
+from memagent.threads import ExitError, block_on, in_thread, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +315,7 @@ def run(
     """Runs several readings as suits the engine: in lockstep in process, each on its own on a server."""
     if engine.lockstep:
         return read_batch(plans, engine, states=states, observer=observer, keep=keep)
-    return _block_on(arun(plans, engine, states=states, observer=observer, keep=keep))
+    return block_on(arun(plans, engine, states=states, observer=observer, keep=keep))
 
 
 async def arun(
@@ -343,7 +342,7 @@ def ask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | 
     with the number of its reading."""
     if engine.lockstep:
         return _results(_generate(turns, engine)) if turns else []
-    return _block_on(aask(turns, engine))
+    return block_on(aask(turns, engine))
 
 
 async def aask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | ModelError]:
@@ -365,79 +364,13 @@ def _results(results: Sequence[Completion | Exception]) -> list[Completion | Mod
     return made
 
 
-@asynccontextmanager
-async def together() -> AsyncIterator[asyncio.TaskGroup]:
-    """A group of tasks. The first that fails (a broken journal, a bug) stops the others; its error is what is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            yield group
-    except BaseExceptionGroup as failures:
-        first = failures.exceptions[0]
-        raise first.error if isinstance(first, _ExitError) else first from None
-
-
-class _ExitError(Exception):
-    """A KeyboardInterrupt or SystemExit of a watcher. A task of a group that raised it would end the event loop, before
-    the task that waits for the group hears of it."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-
 async def _result(work: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:
     try:
         return await work
     except ModelError as error:
         return error
     except (KeyboardInterrupt, SystemExit) as error:
-        raise _ExitError(error) from None
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _block_on(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end, also where this thread already runs an event loop (a notebook). Interrupted, it is
-    cancelled."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    begun = Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]]()
-
-    async def elsewhere() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        begun.set_result((asyncio.get_running_loop(), task))
-        return await work
-
-    with ThreadPoolExecutor(1) as thread:
-        result = thread.submit(copy_context().run, asyncio.run, elsewhere())
-        try:
-            return result.result()
-        except BaseException:
-            if not result.done():  # it is this thread that was interrupted
-                loop, task = begun.result()
-                with suppress(RuntimeError):  # the loop is closed: it has just ended
-                    loop.call_soon_threadsafe(task.cancel)
-            raise
-
-
-def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> asyncio.Future[T]:
-    """Calls code of others (a watcher, an engine) in another thread, and begins at once.
-
-    A StopIteration, which no future can hold, becomes a RuntimeError, as in a generator.
-    """
-
-    def whole() -> T:
-        try:
-            return work(*given, **named)
-        except StopIteration as error:
-            raise RuntimeError("a watcher or an engine raised StopIteration") from error
-
-    return asyncio.get_running_loop().run_in_executor(None, copy_context().run, whole)
+        raise ExitError(error) from None
 
 
 async def _batch_in_thread(

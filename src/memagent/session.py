@@ -27,6 +27,7 @@ from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
 from memagent.settings import AUTO, Settings, asked_together, make_plan
+from memagent.threads import check_cancelled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,8 +127,12 @@ class Session:
         return [asked]
 
     def start(self, questions: Sequence[str]) -> list[Progress]:
-        """Plans a reading for every question and adds them to the journal, without calling the model."""
+        """Plans a reading for every question and adds them to the journal, without calling the model.
+
+        Like `resume` and `extend`, it stops before it changes the journal if it is done as `cancellable` and cancelled.
+        """
         plans = [self.plan(question) for question in questions]
+        check_cancelled()
         return [
             Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan), ledger=first_ledger(self.journal, plan))
             for plan in plans
@@ -146,6 +151,7 @@ class Session:
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
         closed = record.status == "answered"
+        check_cancelled()
         if not closed:
             self.journal.claim(record.id)
         reading = restore(self.journal, record.id, plan)
@@ -170,6 +176,7 @@ class Session:
         self.journal.check(record.id, settings=self.settings.to_json(), document=record.document, plan_digest=old.digest())
         plan = self.plan(record.question, old.chunks.settled)
         base, keep = kept(self.journal.turns(record.id, base.turns), old.chunks, plan.chunks, base)
+        check_cancelled()
         self.journal.extend(
             record.id,
             document=self._described(plan),

@@ -11,9 +11,9 @@ from typing import Unpack
 
 from memagent import watching
 from memagent.api import ReadOptions, check_options, opened_engine, opened_journal, settings_of
-from memagent.driver import in_thread
 from memagent.errors import ConfigError
 from memagent.settings import Settings
+from memagent.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
