@@ -6,9 +6,11 @@ import asyncio
 import copy
 import gc
 import json
+import os
 import pickle
 import re
 import threading
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -198,6 +200,25 @@ def test_a_reading_that_is_cancelled_while_it_is_planned_stops_at_once_and_enter
     asyncio.run(run())
     assert journal.list() == before
     assert len(parts) == 1
+
+
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_a_reading_that_is_under_way_is_not_resumed_in_the_same_process_either(journal, book, opened_again) -> None:
+    said = []
+
+    def watcher(moved) -> None:
+        with memagent.Journal.open(journal.path) if opened_again else nullcontext(journal) as same:
+            for again in (memagent.resume, memagent.extend) if not moved[0].closed else ():
+                with pytest.raises(memagent.JournalError) as refusal:
+                    again(moved[0].id, journal=same, model=model())
+                said.append(str(refusal.value))
+
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, watcher=watcher, **OPTIONS)
+    assert (reading.answer, len(said)) == ("4821973", 2 * reading.turns - 2)
+    assert all(f"reading {reading.id} is in use by process {os.getpid()} on " in one for one in said)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        memagent.read(book, "the code?", model=model(), journal=journal, watcher=raises(KeyboardInterrupt()), **OPTIONS)
+    assert memagent.resume(stopped.value.reading, journal=journal, model=model()).answer == "4821973"
 
 
 def served(messages) -> str:

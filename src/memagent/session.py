@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -141,8 +141,8 @@ class Session:
     def resume(self, id: str) -> Progress:
         """Resumes a reading from the journal. A finished reading is returned with its answer.
 
-        Raises JournalError if document or settings are not those it was begun with, naming what differs, or if another
-        process is at it.
+        Raises JournalError if document or settings are not those it was begun with, naming what differs, or if it is under
+        way, here or in another process.
         """
         assert self.journal is not None
         record = self.journal.resumable(id)
@@ -195,7 +195,7 @@ class Session:
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
-        with tracing.readings(self.opened.engine, _named(readings)) as spans:
+        with self._under_way(readings), tracing.readings(self.opened.engine, _named(readings)) as spans:
             results = run(plans, self.opened.engine, states=states, observer=observer, keep=False)
             made = self._finish(readings, results, began)
             answers = self._unverified(readings, made)
@@ -207,12 +207,18 @@ class Session:
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
-        with tracing.readings(self.opened.engine, _named(readings)) as spans:
+        with self._under_way(readings), tracing.readings(self.opened.engine, _named(readings)) as spans:
             results = await arun(plans, self.opened.engine, states=states, observer=observer, keep=False)
             made = await asyncio.to_thread(self._finish, readings, results, began)
             answers = await asyncio.to_thread(self._unverified, readings, made)
             verdicts = await averify(answers, self.opened.engine, self.document)
             return _ended(spans, readings, await asyncio.to_thread(self._with_verdicts, readings, made, verdicts))
+
+    def _under_way(self, readings: Sequence[Progress]) -> AbstractContextManager[None]:
+        """Keeps others, in this process too, from going on with these readings meanwhile."""
+        if self.journal is None:
+            return nullcontext()
+        return self.journal.under_way([reading.id for reading in readings if reading.id is not None])
 
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:
