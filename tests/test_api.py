@@ -221,6 +221,43 @@ def test_a_reading_that_is_under_way_is_not_resumed_in_the_same_process_either(j
     assert memagent.resume(stopped.value.reading, journal=journal, model=model()).answer == "4821973"
 
 
+def test_a_model_may_be_a_folder_and_an_engine_is_told_how_it_is_given(book, journal) -> None:
+    codes = memagent.from_text("The access code for amber-falcon is 4821973.")
+    reading = memagent.read(codes, FALCON, model=EMBEDDED, journal=journal, verify=False)
+    assert (reading.answer, journal.show(reading.id).settings["model"]) == ("4821973", str(EMBEDDED))
+    for wrong in (memagent.ScriptedModel(["a note"]), model()):
+        with pytest.raises(TypeError, match=r"OpenModel\(engine=…\)"):
+            memagent.open_model(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"of type ScriptedModel: an engine is given as OpenModel\(engine=…\)"):
+        memagent.read(book, "the code?", model=memagent.ScriptedModel(["a note"]), **OPTIONS)  # type: ignore[arg-type]
+
+
+def test_a_base_url_beside_an_opened_model_is_refused(book, journal) -> None:
+    given = {"model": model(), "base_url": "http://127.0.0.1:1/v1", "journal": journal}
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    for work in (
+        lambda: memagent.read(book, "the code?", **given, **OPTIONS),
+        lambda: memagent.resume(reading.id, **given),
+        lambda: reading.ask("the code?", base_url="http://127.0.0.1:1/v1"),
+        lambda: memagent.watch("codes", book, "the code?", **given, **OPTIONS),
+    ):
+        with pytest.raises(memagent.ConfigError, match="this one is open already: leave it out"):
+            work()
+    assert len(journal.list()) == 1
+
+
+def test_messages_name_what_there_is_in_python(book, journal) -> None:
+    reading = memagent.read(memagent.from_text(TEXT), "the code?", model=model(), journal=journal, **OPTIONS)
+    with pytest.raises(memagent.JournalError, match=r"after the id \(`document` in Python\)"):
+        reading.ask("the code?")
+    for given, message in (
+        ({"base_url": "http://127.0.0.1:1/v1"}, r"--model, `model` in Python"),
+        ({"model": "nowhere"}, r"--base-url \(`base_url` in Python\)"),
+    ):
+        with pytest.raises(memagent.MemagentError, match=message):
+            memagent.read(book, "the code?", **given)
+
+
 def served(messages) -> str:
     return "4821973" if "code" in messages[-1]["content"] else "a note"
 

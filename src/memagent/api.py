@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 from memagent.documents import Document, load
-from memagent.errors import JournalError
+from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading as Result
@@ -42,7 +42,7 @@ class ReadOptions(ReadingOptions, total=False):
     watcher   is called after every step with the readings that moved
     """
 
-    model: str | OpenModel
+    model: str | Path | OpenModel
     base_url: str | None
     encoding: str | None
     journal: Journal | None
@@ -224,6 +224,7 @@ def document_paths(record: ReadingRecord) -> list[str]:
     if not paths or "-" in paths:
         raise JournalError(
             f"reading {record.id} read its document from standard input or memory: give its path after the id"
+            " (`document` in Python)"
         )
     return paths
 
@@ -270,9 +271,11 @@ def _tell(error: BaseException, id: str | None) -> None:
 def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     """A session over a document and a model; what is opened here is closed with it."""
     check_options(options, ReadOptions)
-    model, base_url = options.get("model", "embedded"), options.get("base_url")
     encoding, verified = options.get("encoding"), options.get("verify", True)
-    with _opened(source, encoding) as (document, paths), opened_engine(model, base_url) as opened:
+    with (
+        _opened(source, encoding) as (document, paths),
+        opened_engine(options.get("model", "embedded"), options.get("base_url")) as opened,
+    ):
         settings, journal = settings_of(opened, options), options.get("journal")
         yield Session(document, opened, settings, journal, paths=paths, encoding=encoding, verified=verified)
 
@@ -338,14 +341,13 @@ def _again(
     id: str, source: Source | None, options: ResumeOptions, more: Source = ()
 ) -> Iterator[tuple[Session, ReadingRecord]]:
     """A session with the settings of a reading in the journal, over its document, or `source` instead, and `more`."""
-    model, base_url = options.get("model"), options.get("base_url")
     with opened_journal(options.get("journal")) as kept:
         record = kept.resumable(id)
         settings, encoding = Settings.from_json(record.settings), document_encoding(record)
         given = [*document_paths(record), *_paths(more)] if source is None else source
         with (
             _opened(given, encoding) as (document, paths),
-            opened_engine(model or settings.model, base_url or settings.base_url, settings) as opened,
+            opened_engine(options.get("model"), options.get("base_url"), settings) as opened,
         ):
             again, verified = settings.reopened(opened), options.get("verify", True)
             yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
@@ -378,13 +380,19 @@ def _opened(source: Source, encoding: str | None) -> Iterator[tuple[Document, li
 
 
 @contextmanager
-def opened_engine(model: str | OpenModel, base_url: str | None, settings: Settings | None = None) -> Iterator[OpenModel]:
-    """The model. One that was handed in stays open."""
+def opened_engine(
+    model: str | Path | OpenModel | None, base_url: str | None, settings: Settings | None = None
+) -> Iterator[OpenModel]:
+    """The model, or that of the settings. One that was handed in stays open. Raises ConfigError for one with a base URL."""
     if isinstance(model, OpenModel):
+        if base_url is not None:
+            raise ConfigError("`base_url` is for a model that is named, and this one is open already: leave it out")
         yield model
         return
     window, tokenizer = (settings.window, settings.tokenizer) if settings else (None, None)
-    opened = open_model(model, base_url=base_url, window=window, tokenizer=tokenizer)
+    if settings is not None:
+        model, base_url = model or settings.model, base_url or settings.base_url
+    opened = open_model("embedded" if model is None else model, base_url=base_url, window=window, tokenizer=tokenizer)
     try:
         yield opened
     finally:

@@ -30,10 +30,9 @@ class StandingQuestions:
         on where it was. Raises as `memagent.watching.run`.
         """
         settings = Settings.from_json(self.show().settings)
-        model = self.options.get("model") or settings.model
         with (
             opened_journal(self.options.get("journal")) as journal,
-            opened_engine(model, self.options.get("base_url") or settings.base_url, settings) as opened,
+            opened_engine(self.options.get("model"), self.options.get("base_url"), settings) as opened,
         ):
             watcher, verify = self.options.get("watcher"), self.options.get("verify", True)
             return watching.run(

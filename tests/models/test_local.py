@@ -224,6 +224,21 @@ def test_models_are_opened_by_one_thread_at_a_time_and_transformers_is_left_as_i
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 
 
+@pytest.mark.parametrize("base_url", [None, "http://127.0.0.1:1/v1"])
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("window", 0, "a window of 0 tokens is too small"),
+        ("concurrency", 0, "concurrency is 0: it must be"),
+        ("timeout", -1, "timeout is -1; it must be more than 0"),
+        ("usage", "bogus", "usage is 'bogus'; it must be one of"),
+    ],
+)
+def test_what_no_model_can_be_opened_with_is_refused_wherever_it_runs(base_url, option, value, message):
+    with pytest.raises(ConfigError, match=message):
+        open_model("model" if base_url else "embedded", base_url=base_url, **{option: value})
+
+
 def test_a_model_that_computes_writes_no_advice_and_transformers_may_still_warn():
     code = """
 import memagent, transformers
