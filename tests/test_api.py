@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import json
+import os
 import pickle
 import re
+import threading
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import memagent
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
+from tests.faults import FaultServer
 from tests.test_follow_up import OPTIONS, TEXT, model
+
+FALCON = "What is the access code for amber-falcon?"
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +84,221 @@ def test_every_function_gives_readings_that_can_be_gone_on_from(journal, book) -
         assert one.ask("who is the captain?").answer == "Ann"
 
 
+class Stop(BaseException):
+    """What a watcher of one's own raises."""
+
+
+def raises(error):
+    def watcher(moved) -> None:
+        raise error
+
+    return watcher
+
+
+def refused(turn) -> Exception:
+    return memagent.ModelRefusedError("no")
+
+
+@pytest.mark.parametrize("ending", ["error", "watcher", "interrupt", "resume"])
+def test_what_is_raised_names_the_reading_that_it_ended(journal, book, ending) -> None:
+    opened, watcher, expected = {
+        "watcher": (model(), raises(Stop()), Stop),
+        "interrupt": (model(), raises(KeyboardInterrupt()), KeyboardInterrupt),
+    }.get(ending, (model(refused), None, memagent.ModelRefusedError))
+    options = {"model": opened, "journal": journal, "watcher": watcher}
+    with pytest.raises(expected) as first:
+        memagent.read(book, "the code?", **options, **OPTIONS)
+    if ending == "resume":
+        id, first.value.reading = first.value.reading, None
+        with pytest.raises(expected) as first:
+            memagent.resume(id, **options)
+    assert [first.value.reading] == [record.id for record in journal.list()]
+    if ending == "error":
+        with pytest.raises(expected) as other:
+            asyncio.run(memagent.aread(book, "the code?", **options, **OPTIONS))
+        assert [other.value.reading, first.value.reading] == [record.id for record in journal.list()]
+
+
+def test_what_is_raised_before_a_reading_was_entered_names_none(tmp_path, journal, book) -> None:
+    memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    for document, question, chosen in (
+        (book, "the code?", {"model": str(tmp_path / "nowhere")}),
+        (tmp_path / "none.txt", "the code?", {"model": model()}),
+        (book, "", {"model": model()}),
+    ):
+        with pytest.raises(memagent.MemagentError) as raised:
+            memagent.read(document, question, journal=journal, **chosen, **OPTIONS)
+        assert raised.value.reading is None
+    with pytest.raises(memagent.ModelError) as raised:
+        memagent.read(book, "the code?", model=model(refused), **OPTIONS)
+    assert raised.value.reading is None, "there is no journal"
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.parametrize("error", [StopIteration, KeyboardInterrupt, SystemExit])
+def test_what_a_watcher_raises_ends_the_reading_with_or_without_a_running_loop(book, caplog, lockstep, error) -> None:
+    opened = model()
+    opened.engine.lockstep = lockstep
+    options = {"model": opened, "watcher": raises(error()), **OPTIONS}
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        asyncio.run(memagent.aread(book, "the code?", **options))
+    with pytest.raises(RuntimeError if error is StopIteration and not lockstep else error):
+        memagent.read(book, "the code?", **options)
+    gc.collect()
+    assert caplog.text == "", "no task was left with an error that nobody has seen"
+
+
+def test_an_engine_that_raises_stop_iteration_does_not_hang_either(book) -> None:
+    def script(turn):
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        asyncio.run(memagent.aread(book, "the code?", model=model(script), **OPTIONS))
+
+
+def test_a_watcher_that_would_have_to_be_awaited_is_refused(book, journal) -> None:
+    async def watcher(moved) -> None: ...
+
+    class Watching:
+        async def __call__(self, moved) -> None: ...
+
+    for one in (watcher, Watching()):
+        with pytest.raises(TypeError, match="async function"):
+            memagent.read(book, "the code?", model=model(), journal=journal, watcher=one, **OPTIONS)
+    assert journal.list() == ()
+
+
+@pytest.mark.parametrize("again", [memagent.aread, memagent.aresume, memagent.aextend])
+def test_a_reading_that_is_cancelled_while_it_is_planned_stops_at_once_and_enters_nothing(journal, again) -> None:
+    text, options, large = TEXT * 120, {"model": model(), "journal": journal}, {**OPTIONS, "chunk_tokens": 3000}
+    begun, cancelled, parts = threading.Event(), threading.Event(), []
+
+    def follower(end: int) -> None:
+        """Holds the document at its first part until the reading is cancelled."""
+        parts.append(end)
+        begun.set()
+        assert cancelled.wait(60)
+
+    stopped = model(refused) if again == memagent.aresume else model()
+    [first] = memagent.read_many(memagent.from_text(text), ["the code?"], model=stopped, journal=journal, **large)
+    before, document = journal.list(), memagent.from_text(text + "\nMore." * (again == memagent.aextend))
+    document.follower = follower
+    work = (
+        again(document, "the code?", **options, **large)
+        if again == memagent.aread
+        else again(first.id, document, **options)
+    )
+
+    async def run() -> None:
+        task, loop = asyncio.create_task(work), asyncio.get_running_loop()
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        loop.call_soon(loop.call_soon, cancelled.set)  # after the task has heard of it
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert journal.list() == before
+    assert len(parts) == 1
+
+
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_a_reading_that_is_under_way_is_not_resumed_in_the_same_process_either(journal, book, opened_again) -> None:
+    said = []
+
+    def watcher(moved) -> None:
+        with memagent.Journal.open(journal.path) if opened_again else nullcontext(journal) as same:
+            for again in (memagent.resume, memagent.extend) if not moved[0].closed else ():
+                with pytest.raises(memagent.JournalError) as refusal:
+                    again(moved[0].id, journal=same, model=model())
+                said.append(str(refusal.value))
+
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, watcher=watcher, **OPTIONS)
+    assert (reading.answer, len(said)) == ("4821973", 2 * reading.turns - 2)
+    assert all(f"reading {reading.id} is in use by process {os.getpid()} on " in one for one in said)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        memagent.read(book, "the code?", model=model(), journal=journal, watcher=raises(KeyboardInterrupt()), **OPTIONS)
+    assert memagent.resume(stopped.value.reading, journal=journal, model=model()).answer == "4821973"
+
+
+def test_a_model_may_be_a_folder_and_an_engine_is_told_how_it_is_given(book, journal) -> None:
+    codes = memagent.from_text("The access code for amber-falcon is 4821973.")
+    reading = memagent.read(codes, FALCON, model=EMBEDDED, journal=journal, verify=False)
+    assert (reading.answer, journal.show(reading.id).settings["model"]) == ("4821973", str(EMBEDDED))
+    for wrong in (memagent.ScriptedModel(["a note"]), model()):
+        with pytest.raises(TypeError, match=r"OpenModel\(engine=…\)"):
+            memagent.open_model(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"of type ScriptedModel: an engine is given as OpenModel\(engine=…\)"):
+        memagent.read(book, "the code?", model=memagent.ScriptedModel(["a note"]), **OPTIONS)  # type: ignore[arg-type]
+
+
+def test_a_base_url_beside_an_opened_model_is_refused(book, journal) -> None:
+    given = {"model": model(), "base_url": "http://127.0.0.1:1/v1", "journal": journal}
+    reading = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
+    for work in (
+        lambda: memagent.read(book, "the code?", **given, **OPTIONS),
+        lambda: memagent.resume(reading.id, **given),
+        lambda: reading.ask("the code?", base_url="http://127.0.0.1:1/v1"),
+        lambda: memagent.watch("codes", book, "the code?", **given, **OPTIONS),
+    ):
+        with pytest.raises(memagent.ConfigError, match="this one is open already: leave it out"):
+            work()
+    assert len(journal.list()) == 1
+
+
+def test_messages_name_what_there_is_in_python(book, journal) -> None:
+    reading = memagent.read(memagent.from_text(TEXT), "the code?", model=model(), journal=journal, **OPTIONS)
+    with pytest.raises(memagent.JournalError, match=r"after the id \(`document` in Python\)"):
+        reading.ask("the code?")
+    for given, message in (
+        ({"base_url": "http://127.0.0.1:1/v1"}, r"--model, `model` in Python"),
+        ({"model": "nowhere"}, r"--base-url \(`base_url` in Python\)"),
+    ):
+        with pytest.raises(memagent.MemagentError, match=message):
+            memagent.read(book, "the code?", **given)
+
+
+def served(messages) -> str:
+    return "4821973" if "code" in messages[-1]["content"] else "a note"
+
+
+@pytest.mark.parametrize("opening", ["embedded", "folder", "server", "server with a password and a tokenizer"])
+def test_a_reading_with_an_opened_model_is_gone_on_from_by_its_id_alone(tmp_path, monkeypatch, journal, opening) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("twin").symlink_to(EMBEDDED)
+    path = tmp_path / "codes.txt"
+    path.write_text("The access code for amber-falcon is 4821973.\n")
+    with FaultServer(served) as server:
+        url, secret = server.url, server.url.replace("//", "//ann:pass@")
+        spec, options, kept = {
+            "embedded": ("embedded", {}, ("embedded", None)),
+            "folder": ("twin", {}, (str(tmp_path / "twin"), None)),
+            "server": ("scripted", {"base_url": url}, ("scripted", url)),
+        }.get(opening, ("scripted", {"base_url": secret, "tokenizer": "twin"}, ("scripted", url)))
+        opened = memagent.open_model(spec, **options)
+        stopped = memagent.aread(path, FALCON, model=opened, journal=journal, watcher=raises(Stop()), verify=False)
+        with pytest.raises(Stop):
+            asyncio.run(stopped)
+        [record] = journal.list()
+        opened.engine.close()
+        assert (record.settings["model"], record.settings["base_url"]) == kept
+        assert "pass" not in repr(opened)
+        monkeypatch.chdir("/")
+        whole = memagent.resume(record.id, journal=journal, verify=False)
+        assert (whole.answer, whole.turns_resumed) == ("4821973", 1)
+        assert memagent.follow_up(record.id, FALCON, journal=journal, verify=False).answer == "4821973"
+        path.write_text(path.read_text() + "One more line.\n")
+        assert memagent.extend(record.id, journal=journal, verify=False).answer == "4821973"
+
+
+def test_a_watch_with_an_opened_model_is_run_without_it(tmp_path, journal) -> None:
+    path = tmp_path / "codes.txt"
+    path.write_text("The access code for amber-falcon is 4821973.\n")
+    memagent.watch("codes", path, FALCON, model=memagent.open_model("embedded"), verify=False)
+    again = memagent.watch("codes", path, FALCON, verify=False, journal=journal)
+    assert [new.answer for _, new in again.run().changed] == ["4821973"]
+
+
 def test_the_way_to_go_on_is_no_part_of_what_is_written_or_compared(journal, book) -> None:
     first = memagent.read(book, "the code?", model=model(), journal=journal, **OPTIONS)
     again = memagent.resume(first.id, model=model(), journal=journal)
@@ -91,6 +314,14 @@ def test_a_reading_can_be_copied_pickled_and_made_a_dict(journal, book) -> None:
         assert twin == reading
         assert twin.again == {}
     assert asdict(reading)["answer"] == reading.answer
+
+
+def test_a_string_is_one_question(book) -> None:
+    [one] = memagent.read_many(book, "the code?", model=model(), **OPTIONS)
+    [two] = asyncio.run(memagent.aread_many(book, "the code?", model=model(), **OPTIONS))
+    assert one.question == two.question == "the code?"
+    with pytest.raises(memagent.ConfigError, match="at least 2 questions"):
+        memagent.read_many(book, "the code?", model=model(), together=True, **OPTIONS)
 
 
 # Watches

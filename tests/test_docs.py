@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,32 @@ def test_the_readme_runs_from_python(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out.splitlines()
     assert (len(blocks), out[0], out[2]) == (2, "4821973", "4821973")
     assert "book.txt" in out[1]
+
+
+def test_names_of_the_python_reference_are_imported_from_where_it_says():
+    """The module is `memagent`, or that of the last line "From `module`" below the heading."""
+    module, names = "memagent", []
+    for line in (ROOT / "docs/reference/python.md").read_text().splitlines():
+        if line.startswith("#"):
+            module = "memagent"
+        elif said := re.match(r"From `(.*?)`", line):
+            module = said[1]
+        elif line.startswith("::: "):
+            home, _, name = line.removeprefix("::: ").rpartition(".")
+            assert getattr(import_module(module), name) is getattr(import_module(home), name), line
+            names.append((module, name))
+    assert len(names) == len(set(names)) > 40
+
+
+@pytest.mark.parametrize("page", ["python", "verifying"])
+def test_the_samples_in_the_guide_run_each_on_its_own(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("book.txt", "first.txt", "second.txt"):
+        Path(name).write_text("It was cold. Either party may terminate. The access code for amber-falcon is 4821973.\n")
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / f"docs/guide/{page}.md").read_text(), re.DOTALL):
+        exec(compile(block, f"{page}.md", "exec"), {})
+    assert "4821973" in capsys.readouterr().out
 
 
 def commands(page: Path) -> list[str]:

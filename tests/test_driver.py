@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import signal
+import threading
 
 import pytest
 
@@ -200,6 +202,32 @@ def test_run_works_inside_a_running_loop():
         return run(plans(), scripted(lockstep=False))
 
     assert asyncio.run(notebook()) == run(plans(), scripted())
+
+
+def test_an_interruption_inside_a_running_loop_stops_the_reading():
+    main = threading.main_thread().ident
+
+    class Slow(ScriptedModel):
+        """Is interrupted at its second turn, which does not end by itself."""
+
+        async def agenerate(self, turn):
+            made = await super().agenerate(turn)
+            if len(self.turns) == 2:
+                signal.pthread_kill(main, signal.SIGINT)
+                await asyncio.Event().wait()
+            return made
+
+    engine = Slow(lambda turn: "m")
+    engine.lockstep = False
+
+    async def notebook():
+        run(plans()[3:], engine)
+
+    loop = asyncio.new_event_loop()  # asyncio.run takes the signal for itself, a notebook's loop does not
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(notebook())
+    loop.close()
+    assert len(engine.turns) == 2 < plans()[3].turns
 
 
 def test_cancelling_stops_after_the_turn_under_way():

@@ -383,6 +383,21 @@ sys.stdin.read()
 """
 
 
+def test_a_reading_that_is_under_way_is_held_against_its_own_journal_too(journal: Journal) -> None:
+    id, other = journal.start(**START), journal.start(**START)
+    with journal.under_way([id]), journal.under_way([other]):
+        with pytest.raises(JournalError, match=rf"{id} is in use by process {os.getpid()} on {socket.gethostname()}"):
+            journal.claim(id)
+        with pytest.raises(JournalError, match=f"{id} is in use by process"), journal.under_way([id]):
+            pass
+        with pytest.raises(JournalError, match=f"{id} is in use by process"):
+            journal.claim(id)
+        journal.claim(id, force=True)
+    journal.claim(id)
+    with journal.under_way([id, other]):
+        pass
+
+
 def test_of_many_that_claim_at_once_one_wins(journal: Journal, path: Path, tmp_path: Path) -> None:
     id = journal.start(**START)
     journal.close()

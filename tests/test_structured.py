@@ -406,7 +406,7 @@ def test_a_follow_up_can_have_a_schema_of_its_own(tmp_path) -> None:
 
 def test_options_that_a_schema_does_not_go_with_are_refused() -> None:
     document = memagent.from_text(TEXT)
-    with pytest.raises(memagent.ConfigError, match="leave out --together, or the schema"):
+    with pytest.raises(memagent.ConfigError, match=r"leave out --together \(`together` in Python\), or the schema"):
         memagent.read_many(document, ["a?", "b?"], model=model(), schema=FEE, together=True, **OPTIONS)
     with pytest.raises(memagent.ConfigError, match="'structured' is empty"):
         memagent.read(document, "a?", model=model(), schema=FEE, profile="compact", **OPTIONS)

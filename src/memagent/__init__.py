@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memagent.api import (
+        FollowUpOptions,
         Reading,
+        ReadOptions,
+        ResumeOptions,
         aextend,
         afollow_up,
         aread,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
         resume_many,
     )
     from memagent.core import Budgets, Completion, Engine, Profile, Sampling, Span, Tokenizer, Turn
+    from memagent.core.types import Usage
     from memagent.documents import Document, from_text, load
     from memagent.errors import (
         ConfigError,
@@ -45,18 +49,23 @@ if TYPE_CHECKING:
         TaskError,
         TrainingError,
     )
+    from memagent.grounding.verdict import Quote
     from memagent.journal import Journal
     from memagent.models.open import OpenModel, open_model
     from memagent.models.scripted import ScriptedModel
     from memagent.models.tokenizers import ByteTokenizer
     from memagent.profiles import load_profile
-    from memagent.watches import awatch, watch
+    from memagent.settings import ReadingOptions
+    from memagent.watches import StandingQuestions, awatch, watch
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "memagent.api": (
+        "FollowUpOptions",
+        "ReadOptions",
         "Reading",
+        "ResumeOptions",
         "aextend",
         "afollow_up",
         "aread",
@@ -70,6 +79,7 @@ _HOMES = {
         "resume_many",
     ),
     "memagent.core": ("Budgets", "Completion", "Engine", "Profile", "Sampling", "Span", "Tokenizer", "Turn"),
+    "memagent.core.types": ("Usage",),
     "memagent.documents": ("Document", "from_text", "load"),
     "memagent.errors": (
         "ConfigError",
@@ -86,12 +96,14 @@ _HOMES = {
         "TaskError",
         "TrainingError",
     ),
+    "memagent.grounding.verdict": ("Quote",),
     "memagent.journal": ("Journal",),
     "memagent.models.open": ("OpenModel", "open_model"),
     "memagent.models.scripted": ("ScriptedModel",),
     "memagent.models.tokenizers": ("ByteTokenizer",),
     "memagent.profiles": ("load_profile",),
-    "memagent.watches": ("awatch", "watch"),
+    "memagent.settings": ("ReadingOptions",),
+    "memagent.watches": ("StandingQuestions", "awatch", "watch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -104,6 +116,7 @@ __all__ = [
     "Document",
     "DocumentError",
     "Engine",
+    "FollowUpOptions",
     "Journal",
     "JournalError",
     "MemagentError",
@@ -115,14 +128,20 @@ __all__ = [
     "OpenModel",
     "OutputError",
     "Profile",
+    "Quote",
+    "ReadOptions",
     "Reading",
+    "ReadingOptions",
+    "ResumeOptions",
     "Sampling",
     "ScriptedModel",
     "Span",
+    "StandingQuestions",
     "TaskError",
     "Tokenizer",
     "TrainingError",
     "Turn",
+    "Usage",
     "__version__",
     "aextend",
     "afollow_up",

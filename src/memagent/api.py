@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import fields
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 from memagent.documents import Document, load
-from memagent.errors import JournalError
+from memagent.documents.discovery import paths_of
+from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading as Result
 from memagent.session import Progress, Session, Watcher, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+from memagent.threads import cancellable, in_thread
 
 if TYPE_CHECKING:
     from memagent.structured import SchemaSource
@@ -40,7 +43,7 @@ class ReadOptions(ReadingOptions, total=False):
     watcher   is called after every step with the readings that moved
     """
 
-    model: str | OpenModel
+    model: str | Path | OpenModel
     base_url: str | None
     encoding: str | None
     journal: Journal | None
@@ -114,19 +117,21 @@ def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Rea
 
     `document` is a path, glob or folder, several of them, or a `Document` (`memagent.from_text` makes one from a string).
     For `options` see `ReadOptions` and `ReadingOptions`. Raises DocumentError, ConfigError, or the ModelError that ended
-    the reading.
+    the reading. Its attribute `reading` is the id of the reading in the journal, None if none was entered; what the watcher
+    raises has it, too.
     """
     [result] = read_many(document, [question], **options)
     return _answered(result)
 
 
-def read_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
-    """One reading per question, run together: batched in process, concurrent on a server.
+def read_many(document: Source, questions: str | Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
+    """One reading per question, run together: batched in process, concurrent on a server. A string is one question.
 
     A reading that failed has its `error` set; the others are not affected.
     """
     with _session(document, options) as session:
-        return _made(session.run(_started(session, questions, options), options.get("watcher")), options)
+        readings = _started(session, questions, options)
+        return _made(_run(session, readings, options), options)
 
 
 async def aread(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
@@ -135,11 +140,11 @@ async def aread(document: Source, question: str, **options: Unpack[ReadOptions])
     return _answered(result)
 
 
-async def aread_many(document: Source, questions: Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
+async def aread_many(document: Source, questions: str | Sequence[str], **options: Unpack[ReadOptions]) -> list[Reading]:
     """As `read_many`, without blocking the event loop."""
     async with without_blocking(_session(document, options)) as session:
-        readings = await asyncio.to_thread(_started, session, questions, options)
-        return _made(await session.arun(readings, options.get("watcher")), options)
+        readings = await cancellable(lambda: _started(session, questions, options))
+        return _made(await _arun(session, readings, options), options)
 
 
 def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
@@ -149,22 +154,23 @@ def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOpti
     from a file. For `options` see `ResumeOptions`. A reading that is answered is returned as it ended. Raises JournalError
     if document or settings are not those it was begun with, or the ModelError that ended it.
     """
-    with _resumed(id, document, options) as (session, reading):
-        results = session.run([reading], options.get("watcher"))
+    with _resumed(id, document, options) as (session, record):
+        results = _run(session, [session.resume(record.id)], options)
     return _single(results, options)
 
 
 async def aresume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:
     """As `resume`, without blocking the event loop."""
-    async with without_blocking(_resumed(id, document, options)) as (session, reading):
-        results = await session.arun([reading], options.get("watcher"))
+    async with without_blocking(_resumed(id, document, options)) as (session, record):
+        progress = await cancellable(lambda: session.resume(record.id))
+        results = await _arun(session, [progress], options)
     return _single(results, options)
 
 
 def resume_many(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> list[Reading]:
     """As `resume`, for a reading of several questions together: a result for each of them, its `error` set if it failed."""
-    with _resumed(id, document, options) as (session, reading):
-        return _made(session.run([reading], options.get("watcher")), options)
+    with _resumed(id, document, options) as (session, record):
+        return _made(_run(session, [session.resume(record.id)], options), options)
 
 
 def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
@@ -172,17 +178,18 @@ def extend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOp
 
     Only what was added is read, from the memory before it; the result is that of one reading of the grown document, under
     the same id. `more` may be a `Document` instead: the whole grown document. Raises JournalError if text before the end
-    has changed, or for a reader that chooses what it reads from the whole document; or the ModelError that ended it.
+    has changed, or for a reader that cannot go on in a document that has grown; or the ModelError that ended it.
     """
-    with _extended(reading, more, options) as (session, progress):
-        results = session.run([progress], options.get("watcher"))
+    with _extended(reading, more, options) as (session, record):
+        results = _run(session, [session.extend(record.id)], options)
     return _single(results, options)
 
 
 async def aextend(reading: str | Reading, more: Source = (), **options: Unpack[ResumeOptions]) -> Reading:
     """As `extend`, without blocking the event loop."""
-    async with without_blocking(_extended(reading, more, options)) as (session, progress):
-        results = await session.arun([progress], options.get("watcher"))
+    async with without_blocking(_extended(reading, more, options)) as (session, record):
+        progress = await cancellable(lambda: session.extend(record.id))
+        results = await _arun(session, [progress], options)
     return _single(results, options)
 
 
@@ -197,7 +204,7 @@ def follow_up(
     Raises JournalError if the reading has not ended or its document has changed, or the ModelError that ended the question.
     """
     with _followed(reading, document, options) as session:
-        results = session.run(session.start([question]), options.get("watcher"))
+        results = _run(session, session.start([question]), options)
     return _single(results, options)
 
 
@@ -206,8 +213,8 @@ async def afollow_up(
 ) -> Reading:
     """As `follow_up`, without blocking the event loop."""
     async with without_blocking(_followed(reading, document, options)) as session:
-        readings = await asyncio.to_thread(session.start, [question])
-        results = await session.arun(readings, options.get("watcher"))
+        readings = await cancellable(lambda: session.start([question]))
+        results = await _arun(session, readings, options)
     return _single(results, options)
 
 
@@ -218,6 +225,7 @@ def document_paths(record: ReadingRecord) -> list[str]:
     if not paths or "-" in paths:
         raise JournalError(
             f"reading {record.id} read its document from standard input or memory: give its path after the id"
+            " (`document` in Python)"
         )
     return paths
 
@@ -228,59 +236,92 @@ def document_encoding(record: ReadingRecord) -> str | None:
     return str(encoding) if encoding else None
 
 
-def _started(session: Session, questions: Sequence[str], options: ReadOptions) -> list[Progress]:
-    return session.start(session.together(questions) if options.get("together") else questions)
+def _started(session: Session, questions: str | Sequence[str], options: ReadOptions) -> list[Progress]:
+    asked = [questions] if isinstance(questions, str) else questions
+    return session.start(session.together(asked) if options.get("together") else asked)
+
+
+def _run(session: Session, readings: Sequence[Progress], options: ReadOptions | ResumeOptions) -> list[Result]:
+    with _told(readings):
+        return session.run(readings, options.get("watcher"))
+
+
+async def _arun(session: Session, readings: Sequence[Progress], options: ReadOptions | ResumeOptions) -> list[Result]:
+    with _told(readings):
+        return await session.arun(readings, options.get("watcher"))
+
+
+@contextmanager
+def _told(readings: Sequence[Progress]) -> Iterator[None]:
+    """What stops a reading that is alone, be it its watcher's or an interruption, is told which one it was."""
+    try:
+        yield
+    except BaseException as error:
+        if len(readings) == 1:
+            _tell(error, readings[0].id)
+        raise
+
+
+def _tell(error: BaseException, id: str | None) -> None:
+    """Gives an error the id of the reading that it ended, as `reading`."""
+    with suppress(AttributeError):  # an error of another's own may have no place for it
+        error.reading = id  # type: ignore[attr-defined]
 
 
 @contextmanager
 def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     """A session over a document and a model; what is opened here is closed with it."""
-    check_names(options, ReadOptions)
-    model, base_url = options.get("model", "embedded"), options.get("base_url")
+    check_options(options, ReadOptions)
     encoding, verified = options.get("encoding"), options.get("verify", True)
-    with _opened(source, encoding) as (document, paths), opened_engine(model, base_url) as opened:
+    with (
+        _opened(source, encoding) as (document, paths),
+        opened_engine(options.get("model", "embedded"), options.get("base_url")) as opened,
+    ):
         settings, journal = settings_of(opened, options), options.get("journal")
         yield Session(document, opened, settings, journal, paths=paths, encoding=encoding, verified=verified)
 
 
-def check_names(options: Mapping[str, object], known: type) -> None:
-    """Raises TypeError for an option that the typed dictionary `known` does not have."""
+def check_options(options: Mapping[str, object], known: type) -> None:
+    """Raises TypeError for an option that the typed dictionary `known` does not have, and for a watcher that would have
+    to be awaited."""
     names = sorted(known.__annotations__)
     for name in options:
         if name not in names:
             near = get_close_matches(name, names, 1) or names
             raise TypeError(f"there is no option {name!r}: use {', '.join(near)}")
+    watcher = options.get("watcher")
+    if iscoroutinefunction(watcher) or (callable(watcher) and iscoroutinefunction(type(watcher).__call__)):
+        raise TypeError("the watcher is an async function, which would never be awaited: give a function made with def")
 
 
 def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
     """The settings of a reading with an opened model. Raises ConfigError."""
     chosen: ReadingOptions = {name: value for name, value in options.items() if name in ReadingOptions.__annotations__}  # type: ignore[assignment]
-    model = options.get("model", "embedded")
-    name = model if isinstance(model, str) else model.engine.identity
-    return make_settings(opened, model=name, base_url=options.get("base_url"), **chosen)
+    name = opened.name or opened.engine.identity
+    return make_settings(opened, model=name, base_url=opened.base_url, tokenizer=opened.tokenizer, **chosen)
 
 
 @contextmanager
-def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
-    check_names(options, ResumeOptions)
-    with _again(id, source, options) as (session, record):
-        yield session, session.resume(record.id)
+def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, ReadingRecord]]:
+    check_options(options, ResumeOptions)
+    with _again(id, source, options) as again:
+        yield again
 
 
 @contextmanager
-def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, Progress]]:
-    check_names(options, ResumeOptions)
+def _extended(reading: str | Reading, more: Source, options: ResumeOptions) -> Iterator[tuple[Session, ReadingRecord]]:
+    check_options(options, ResumeOptions)
     with _again(_id_of(reading), more if isinstance(more, Document) else None, options, more) as (session, record):
         if session.settings.together:
             count = len(session.settings.together)
             raise JournalError(f"reading {record.id} answers {count} questions: extend it with memagent extend {record.id}")
-        yield session, session.extend(record.id)
+        yield session, record
 
 
 @contextmanager
 def _followed(reading: str | Reading, source: Source | None, options: FollowUpOptions) -> Iterator[Session]:
     """A session that answers from the memory of a reading."""
-    check_names(options, FollowUpOptions)
+    check_options(options, FollowUpOptions)
     with _again(_id_of(reading), source, options) as (session, record):
         assert session.journal is not None
         memory = left_by(session.journal, record, session.document)
@@ -301,22 +342,16 @@ def _again(
     id: str, source: Source | None, options: ResumeOptions, more: Source = ()
 ) -> Iterator[tuple[Session, ReadingRecord]]:
     """A session with the settings of a reading in the journal, over its document, or `source` instead, and `more`."""
-    model, base_url = options.get("model"), options.get("base_url")
     with opened_journal(options.get("journal")) as kept:
         record = kept.resumable(id)
         settings, encoding = Settings.from_json(record.settings), document_encoding(record)
-        given = [*document_paths(record), *_paths(more)] if source is None else source
+        given = [*document_paths(record), *paths_of(more)] if source is None else source
         with (
             _opened(given, encoding) as (document, paths),
-            opened_engine(model or settings.model, base_url or settings.base_url, settings) as opened,
+            opened_engine(options.get("model"), options.get("base_url"), settings) as opened,
         ):
             again, verified = settings.reopened(opened), options.get("verify", True)
             yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
-
-
-def _paths(source: Source) -> list[str | Path]:
-    assert not isinstance(source, Document)
-    return [source] if isinstance(source, str | Path) else list(source)
 
 
 @contextmanager
@@ -335,19 +370,25 @@ def _opened(source: Source, encoding: str | None) -> Iterator[tuple[Document, li
     if isinstance(source, Document):
         yield source, []
         return
-    paths = _paths(source)
+    paths = paths_of(source)
     with load(paths, encoding=encoding) as document:
         yield document, [str(Path(path).absolute()) for path in paths]
 
 
 @contextmanager
-def opened_engine(model: str | OpenModel, base_url: str | None, settings: Settings | None = None) -> Iterator[OpenModel]:
-    """The model. One that was handed in stays open."""
+def opened_engine(
+    model: str | Path | OpenModel | None, base_url: str | None, settings: Settings | None = None
+) -> Iterator[OpenModel]:
+    """The model, or that of the settings. One that was handed in stays open. Raises ConfigError for one with a base URL."""
     if isinstance(model, OpenModel):
+        if base_url is not None:
+            raise ConfigError("`base_url` is for a model that is named, and this one is open already: leave it out")
         yield model
         return
     window, tokenizer = (settings.window, settings.tokenizer) if settings else (None, None)
-    opened = open_model(model, base_url=base_url, window=window, tokenizer=tokenizer)
+    if settings is not None:
+        model, base_url = model or settings.model, base_url or settings.base_url
+    opened = open_model("embedded" if model is None else model, base_url=base_url, window=window, tokenizer=tokenizer)
     try:
         yield opened
     finally:
@@ -360,7 +401,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def without_blocking(context: AbstractContextManager[T]) -> AsyncIterator[T]:
     """Enters and leaves a context manager in a thread. What is being opened when this is cancelled is closed as well."""
-    entering = asyncio.ensure_future(asyncio.to_thread(context.__enter__))
+    entering = in_thread(context.__enter__)
     try:
         yield await asyncio.shield(entering)
     finally:
@@ -393,5 +434,6 @@ def _answered(result: Reading) -> Reading:
     if result.cause is not None:
         if result.id is not None:
             result.cause.add_note(f"resume with: memagent resume {result.id}")
+        _tell(result.cause, result.id)
         raise result.cause
     return result

@@ -13,18 +13,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 from memagent import tracing
 from memagent.core import Batch, Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
+from memagent.threads import ExitError, block_on, in_thread, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +294,7 @@ async def aread(
                 except ModelError as error:
                     cursor.failure = cursor.failure or error
             if observer is not None and done:
-                await asyncio.to_thread(_tell, observer, done)
+                await in_thread(_tell, observer, done)
             if cursor.failure is not None:
                 raise cursor.failure
     finally:
@@ -316,7 +315,7 @@ def run(
     """Runs several readings as suits the engine: in lockstep in process, each on its own on a server."""
     if engine.lockstep:
         return read_batch(plans, engine, states=states, observer=observer, keep=keep)
-    return _block_on(arun(plans, engine, states=states, observer=observer, keep=keep))
+    return block_on(arun(plans, engine, states=states, observer=observer, keep=keep))
 
 
 async def arun(
@@ -329,7 +328,7 @@ async def arun(
 ) -> list[Transcript | ModelError]:
     """As `run`, without blocking the event loop. Cancelling it stops the readings after the turns under way."""
     if engine.lockstep:
-        return await _in_thread(plans, engine, states, observer, keep)
+        return await _batch_in_thread(plans, engine, states, observer, keep)
     async with together() as group:
         tasks = [
             group.create_task(_result(aread(plan, engine, state=state, observer=observer, index=index, keep=keep)))
@@ -343,13 +342,13 @@ def ask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | 
     with the number of its reading."""
     if engine.lockstep:
         return _results(_generate(turns, engine)) if turns else []
-    return _block_on(aask(turns, engine))
+    return block_on(aask(turns, engine))
 
 
 async def aask(turns: Sequence[tuple[int, Turn]], engine: Engine) -> list[Completion | ModelError]:
     """As `ask`, without blocking the event loop. The engine has all turns at once, and limits how many it works on."""
     if engine.lockstep:
-        return await asyncio.to_thread(ask, turns, engine)
+        return await in_thread(ask, turns, engine)
     async with together() as group:
         tasks = [group.create_task(_attempt(engine, turn, index)) for index, turn in turns]
     return [task.result() for task in tasks]
@@ -365,37 +364,16 @@ def _results(results: Sequence[Completion | Exception]) -> list[Completion | Mod
     return made
 
 
-@asynccontextmanager
-async def together() -> AsyncIterator[asyncio.TaskGroup]:
-    """A group of tasks. The first that fails (a broken journal, a bug) stops the others; its error is what is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            yield group
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-
-
 async def _result(work: Coroutine[Any, Any, Transcript]) -> Transcript | ModelError:
     try:
         return await work
     except ModelError as error:
         return error
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise ExitError(error) from None
 
 
-T = TypeVar("T")
-
-
-def _block_on(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end, also where this thread already runs an event loop (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, work).result()
-
-
-async def _in_thread(
+async def _batch_in_thread(
     plans: Sequence[Plan],
     engine: Engine,
     states: Sequence[State | None] | None,
@@ -410,7 +388,7 @@ async def _in_thread(
         if cancelled.is_set():
             raise asyncio.CancelledError
 
-    work = asyncio.ensure_future(asyncio.to_thread(read_batch, plans, engine, states=states, observer=tell, keep=keep))
+    work = in_thread(read_batch, plans, engine, states=states, observer=tell, keep=keep)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -12,9 +12,13 @@ from typing import Any
 class MemagentError(Exception):
     """Root of every error memagent raises on purpose.
 
+    `reading` is the id of the reading in the journal that the error ended; None if none was entered.
+
     Every one can be pickled, and so comes back from another process: exceptions are remade from their message, which would
     not do for a class whose `__init__` takes something else.
     """
+
+    reading: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (type(self), self.args), self.__dict__

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -27,6 +27,7 @@ from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
 from memagent.settings import AUTO, Settings, asked_together, make_plan
+from memagent.threads import check_cancelled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,8 +136,12 @@ class Session:
         return [asked]
 
     def start(self, questions: Sequence[str]) -> list[Progress]:
-        """Plans a reading for every question and adds them to the journal, without calling the model."""
+        """Plans a reading for every question and adds them to the journal, without calling the model.
+
+        Like `resume` and `extend`, it stops before it changes the journal if it is done as `cancellable` and cancelled.
+        """
         plans = [self.plan(question) for question in questions]
+        check_cancelled()
         return [
             Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan), ledger=first_ledger(self.journal, plan))
             for plan in plans
@@ -145,8 +150,8 @@ class Session:
     def resume(self, id: str) -> Progress:
         """Resumes a reading from the journal. A finished reading is returned with its answer.
 
-        Raises JournalError if document or settings are not those it was begun with, naming what differs, or if another
-        process is at it.
+        Raises JournalError if document or settings are not those it was begun with, naming what differs, or if it is under
+        way, here or in another process.
         """
         assert self.journal is not None
         record = self.journal.resumable(id)
@@ -155,6 +160,7 @@ class Session:
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
         closed = record.status == "answered"
+        check_cancelled()
         if not closed:
             self.journal.claim(record.id)
         reading = restore(self.journal, record.id, plan)
@@ -179,6 +185,7 @@ class Session:
         self.journal.check(record.id, settings=self.settings.to_json(), document=record.document, plan_digest=old.digest())
         plan = self.plan(record.question, old.chunks.settled)
         base, keep = kept(self.journal.turns(record.id, base.turns), old.chunks, plan.chunks, base)
+        check_cancelled()
         self.journal.extend(
             record.id,
             document=self._described(plan),
@@ -197,7 +204,7 @@ class Session:
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
-        with tracing.readings(self.opened.engine, _named(readings)) as spans:
+        with self._under_way(readings), tracing.readings(self.opened.engine, _named(readings)) as spans:
             results = run(plans, self.opened.engine, states=states, observer=observer, keep=False)
             made = self._finish(readings, results, began)
             answers = self._unverified(readings, made)
@@ -209,12 +216,18 @@ class Session:
         began = time.monotonic()
         plans, states = [reading.plan for reading in readings], [reading.state for reading in readings]
         observer = self._observer(readings, watcher, began)
-        with tracing.readings(self.opened.engine, _named(readings)) as spans:
+        with self._under_way(readings), tracing.readings(self.opened.engine, _named(readings)) as spans:
             results = await arun(plans, self.opened.engine, states=states, observer=observer, keep=False)
             made = await asyncio.to_thread(self._finish, readings, results, began)
             answers = await asyncio.to_thread(self._unverified, readings, made)
             verdicts = await averify(answers, self.opened.engine, self.document)
             return _ended(spans, readings, await asyncio.to_thread(self._with_verdicts, readings, made, verdicts))
+
+    def _under_way(self, readings: Sequence[Progress]) -> AbstractContextManager[None]:
+        """Keeps others, in this process too, from going on with these readings meanwhile."""
+        if self.journal is None:
+            return nullcontext()
+        return self.journal.under_way([reading.id for reading in readings if reading.id is not None])
 
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:

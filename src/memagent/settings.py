@@ -145,7 +145,10 @@ def asked_together(settings: Settings, questions: Sequence[str], opened: OpenMod
     Raises ConfigError, with the sum, if a budget is too small for so many, or if their answers follow a schema.
     """
     if settings.schema:
-        raise ConfigError("an answer that follows a schema is for one question: leave out --together, or the schema")
+        raise ConfigError(
+            "an answer that follows a schema is for one question: leave out --together (`together` in Python),"
+            " or the schema"
+        )
     asked = list_of(questions, settings.profile, settings.budgets, opened.engine.tokenizer)
     return replace(settings, together=tuple(question.strip() for question in questions)), asked
 

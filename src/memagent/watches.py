@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Unpack
 
 from memagent import watching
-from memagent.api import ReadOptions, check_names, opened_engine, opened_journal, settings_of
+from memagent.api import ReadOptions, check_options, opened_engine, opened_journal, settings_of
 from memagent.errors import ConfigError
 from memagent.settings import Settings
+from memagent.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,9 @@ class StandingQuestions:
         on where it was. Raises as `memagent.watching.run`.
         """
         settings = Settings.from_json(self.show().settings)
-        model = self.options.get("model") or settings.model
         with (
             opened_journal(self.options.get("journal")) as journal,
-            opened_engine(model, self.options.get("base_url") or settings.base_url, settings) as opened,
+            opened_engine(self.options.get("model"), self.options.get("base_url"), settings) as opened,
         ):
             watcher, verify = self.options.get("watcher"), self.options.get("verify", True)
             return watching.run(
@@ -41,7 +41,7 @@ class StandingQuestions:
 
     async def arun(self, *, rebuild: bool = False) -> watching.Update:
         """As `run`, without blocking the event loop. Once it has begun, a run goes on to its end."""
-        return await asyncio.to_thread(self.run, rebuild=rebuild)
+        return await in_thread(self.run, rebuild=rebuild)
 
     def show(self) -> watching.Watch:
         """The questions with their last answers. Raises ConfigError if the watch was removed."""
@@ -63,7 +63,7 @@ def watch(
     For `options` see `ReadOptions` and `ReadingOptions`; those of a reading are part of the watch. Raises ConfigError if
     there is another watch of that name, or none and no paths.
     """
-    check_names(options, ReadOptions)
+    check_options(options, ReadOptions)
     if options.get("together"):
         raise ConfigError("a watch has a reading for each question: leave out together")
     asked, found = [questions] if isinstance(questions, str) else questions, StandingQuestions(name=name, options=options)

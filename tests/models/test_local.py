@@ -6,10 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import transformers
 
 from memagent.core import Completion, Sampling, Turn
 from memagent.errors import ConfigError, ContextTooLongError, ModelError
@@ -198,6 +201,52 @@ def test_what_is_not_a_model_is_named(tmp_path):
     (folder / "model.safetensors").write_bytes(b"\x00" * 100)
     with pytest.raises(ModelError, match=r"cannot open the model in .*broken"):
         open_model(str(folder))
+
+
+def test_models_are_opened_by_one_thread_at_a_time_and_transformers_is_left_as_it_was(tmp_path, monkeypatch):
+    folder, logging = make_tiny_model(tmp_path), transformers.utils.logging
+    here, most, before = [], [], (logging.INFO, logging.is_progress_bar_enabled())
+    monkeypatch.setattr(logging._get_library_root_logger(), "level", logging.INFO)
+    opened = transformers.AutoModelForCausalLM.from_pretrained
+
+    def slowly(*given, **options):
+        here.append(1)
+        most.append(len(here))
+        threading.Event().wait(0.05)  # time for another thread to come in, if it can
+        here.pop()
+        return opened(*given, **options)
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        engines = list(threads.map(lambda _: LocalEngine(folder, dtype="float32"), range(4)))
+    assert len({engine.generate([turn("a house")])[0].text for engine in engines}) == 1
+    assert most == [1, 1, 1, 1]
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+@pytest.mark.parametrize("base_url", [None, "http://127.0.0.1:1/v1"])
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("window", 0, "a window of 0 tokens is too small"),
+        ("concurrency", 0, "concurrency is 0: it must be"),
+        ("timeout", -1, "timeout is -1; it must be more than 0"),
+        ("usage", "bogus", "usage is 'bogus'; it must be one of"),
+    ],
+)
+def test_what_no_model_can_be_opened_with_is_refused_wherever_it_runs(base_url, option, value, message):
+    with pytest.raises(ConfigError, match=message):
+        open_model("model" if base_url else "embedded", base_url=base_url, **{option: value})
+
+
+def test_a_model_that_computes_writes_no_advice_and_transformers_may_still_warn():
+    code = """
+import memagent, transformers
+print(memagent.read(memagent.from_text("The code for owl is 12."), "What is the code for owl?").answer)
+transformers.utils.logging.get_logger("transformers").warning("a warning")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("12\n", "[transformers] a warning\n")
 
 
 def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):

@@ -11,11 +11,11 @@ from typing import Any
 from memagent.batch.folder import BatchFolder
 from memagent.batch.jobs import Form, Job, JobFile
 from memagent.batch.reading import JobReader
-from memagent.driver import together
 from memagent.errors import ConfigError, ModelRefusedError, ModelUnavailableError
 from memagent.models.open import OpenModel
 from memagent.settings import AUTO, Settings, make_plan
 from memagent.tasks.lazy_text import LazyText
+from memagent.threads import together
 
 # Failures that may mean that the server is down, or the key wrong: all others would fail as well.
 _DOUBTFUL = {"unavailable": ModelUnavailableError, "refused": ModelRefusedError}

@@ -12,12 +12,12 @@ from memagent.batch.jobs import Job
 from memagent.batch.records import answered, failed
 from memagent.batch.shared import SharedEngine, under_way
 from memagent.documents import Document, from_text, load
-from memagent.driver import together
 from memagent.errors import ConfigError, DocumentError, JournalError, MemagentError, ModelError
 from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.session import Progress, Session
 from memagent.settings import Settings
+from memagent.threads import cancellable, together
 
 _LABEL = "job"
 # Is given each record as it ends, with the id of its reading in the journal; in any thread.
@@ -69,7 +69,7 @@ class JobReader:
                 verified=self._verified,
                 label={_LABEL: job.number},
             )
-            begun = await asyncio.to_thread(lambda: [self._begin(session, job, question) for question in questions])
+            begun = await cancellable(lambda: [self._begin(session, job, question) for question in questions])
             async with together() as group:
                 for question, progress in zip(questions, begun, strict=True):
                     group.create_task(self._end(session, job, question, progress, take))

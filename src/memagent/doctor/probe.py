@@ -14,7 +14,7 @@ from statistics import mean, median
 from memagent.core import Completion, Plan, Sampling, reading
 from memagent.core.chunking import Chunks
 from memagent.doctor.values import Diagnosis, Level, ShortReading, TooLong
-from memagent.driver import TurnRecord, aread, together
+from memagent.driver import TurnRecord, aread
 from memagent.errors import ConfigError, ContextTooLongError, ModelError, ModelRefusedError, ModelReplyError
 from memagent.growth import Beginning
 from memagent.models.open import OpenModel
@@ -22,6 +22,7 @@ from memagent.models.openai_compatible import CutPromptError, OpenAIEngine
 from memagent.settings import Settings, make_plan
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.lazy_text import LazyText
+from memagent.threads import together
 
 _QUESTION = "What did the captain promise to the first who raised the whale?"
 _REPEATS = 3  # of a time, of which the median counts

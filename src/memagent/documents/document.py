@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from memagent.core.types import Span
 from memagent.documents.spool import Spool
+from memagent.threads import check_cancelled
 
 Kind: TypeAlias = Literal["text", "markdown", "html", "pdf", "docx", "epub"]
 
@@ -110,6 +111,7 @@ class Document:
 
     def read(self, start: int, end: int) -> str:
         """Characters [start, end), with the rules of slicing: `text[start:end]`."""
+        check_cancelled()  # a long document is planned for minutes
         if self.follower is not None:
             self.follower(end)
         return self._spool.read(start, end)

@@ -11,7 +11,7 @@ from typing import Any
 
 from memagent.core import Plan
 from memagent.core import reading as protocol
-from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch, together
+from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch
 from memagent.errors import ConfigError, ModelError, ModelRefusedError, ModelUnavailableError, failure_kind
 from memagent.evaluation.folder import Key, RunFolder
 from memagent.evaluation.records import Record, RecordedTurn
@@ -25,6 +25,7 @@ from memagent.suite_scoring import own_score
 from memagent.tasks.files import Entry, SampleFile
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
+from memagent.threads import together
 
 _BLOCK = 1 << 16  # characters
 # Failures that may not happen again; the others would.

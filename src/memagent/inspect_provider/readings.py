@@ -19,6 +19,7 @@ from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading
 from memagent.session import Progress, Session
 from memagent.settings import ReadingOptions, Settings, make_settings
+from memagent.threads import cancellable
 
 _OPENING = ("window", "tokenizer", "device", "concurrency", "timeout", "usage")
 _READING = (
@@ -81,7 +82,7 @@ class Readings:
         """Reads a document, which is closed afterwards. Raises ConfigError, or the ModelError that ended the reading."""
         opened, counted = self._shared()
         with document, counted:
-            session, progress = await asyncio.to_thread(self._begun, document, question, opened, chosen)
+            session, progress = await cancellable(lambda: self._begun(document, question, opened, chosen))
             with ExitStack() as unfinished:  # also if the sample is cancelled
                 if progress.id is not None:
                     unfinished.callback(self._unfinished[document.digest, question].append, progress.id)

@@ -65,6 +65,7 @@ class Journal:
         self._owner = Owner.current()
         self._me = self._owner.dumps()
         self._has_held = False
+        self._under_way = set[str]()
         self._lock = threading.RLock()
 
     @classmethod
@@ -199,8 +200,9 @@ class Journal:
     def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
         """Takes over a reading to resume it, and returns its record.
 
-        Raises JournalError if it is answered already, or if another live owner holds it. `force` takes it all the same;
-        the owner before is then refused at its next append, so that even this cannot mix two writers' turns.
+        Raises JournalError if it is answered already, if another live owner holds it, or if it is under way. `force` takes
+        it all the same; the owner before is then refused at its next append, so that even this cannot mix two writers'
+        turns.
         """
         self._has_held = True
         with self._write() as db:
@@ -215,6 +217,23 @@ class Journal:
                 [self._me, time.time(), row["key"]],
             )
             return self._record(self._row(row["id"]))
+
+    @contextlib.contextmanager
+    def under_way(self, ids: Iterable[str]) -> Iterator[None]:
+        """Readings that turns are asked for in this block: meanwhile, they cannot be claimed or extended here either.
+
+        Raises JournalError for one that is under way already.
+        """
+        taken = set(ids)
+        with self._use():
+            for id in sorted(taken & self._under_way):
+                self._check_free(self._row(id))
+            self._under_way |= taken
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= taken
 
     def delete(self, id: str) -> None:
         """Removes a reading and its turns; their place in the file is overwritten with zeros.
@@ -374,9 +393,9 @@ class Journal:
         return cast(sqlite3.Row, rows[0])
 
     def _check_free(self, row: sqlite3.Row) -> None:
-        """Raises JournalError if another live owner holds the reading."""
+        """Raises JournalError if another live owner holds the reading, or it is under way here."""
         owner = self._live_owner(row)
-        if owner and owner != self._owner:
+        if owner and (owner != self._owner or row["id"] in self._under_way):
             raise JournalError(
                 f"reading {row['id']} is in use by {owner}, active {time.time() - row['updated']:.0f} s ago:"
                 " wait for it, stop it, or force the takeover"

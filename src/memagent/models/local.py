@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any
 
 from memagent.core.types import Completion, Turn
@@ -42,6 +42,11 @@ BATCH_TOKENS = 65_536
 BATCH_TOKENS_CPU = 32_768
 # Turns of one reading that are generated in one call: more make no batch larger, and are lost together if it is killed.
 TURNS_AT_ONCE = 64
+# While transformers opens a model, it changes how torch makes tensors, for all threads: another thread that opens one
+# meanwhile gets tensors without data.
+_OPENING = RLock()
+# Where transformers advises to install faster kernels, once for each, when a model first computes.
+_KERNELS = logging.getLogger("transformers.integrations.hub_kernels")
 
 
 class LocalEngine:
@@ -302,16 +307,26 @@ def _fast_dtype(device: str) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hides progress bars and advice on kernels while a model is opened or saved."""
+    """Hides progress bars and advice while a model is opened or saved, by one thread at a time.
+
+    Advice on kernels comes later, and is hidden from then on.
+    """
     log = transformers.utils.logging
-    bars = log.is_progress_bar_enabled()
-    log.disable_progress_bar()
-    log.set_verbosity_error()
-    try:
-        yield
-    finally:
-        if bars:
-            log.enable_progress_bar()
+    with _OPENING:
+        _KERNELS.addFilter(_is_no_advice)  # one that is there already is not added again
+        bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
+        log.disable_progress_bar()
+        log.set_verbosity_error()
+        try:
+            yield
+        finally:
+            log.set_verbosity(verbosity)
+            if bars:
+                log.enable_progress_bar()
+
+
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    return "is falling back to its reference" not in record.getMessage()
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

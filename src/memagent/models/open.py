@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +13,9 @@ from memagent.core.outcomes import MemoryCheck
 from memagent.core.types import Engine, Tokenizer
 from memagent.embedded import FOLDER as EMBEDDED
 from memagent.errors import ConfigError, ModelError
-from memagent.models.concurrency import AtOnce
+from memagent.models.concurrency import AtOnce, most_of
 from memagent.models.families import open_family
+from memagent.models.usage import check_usage
 from memagent.tables import problem
 
 
@@ -57,11 +58,18 @@ class Defaults(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """An engine and its settings. `memory_check` has rules for its replies in addition to the general ones."""
+    """An engine and its settings. `memory_check` has rules for its replies in addition to the general ones.
+
+    `name`, `base_url` and `tokenizer` are what `open_model` opens the same model by: a journal keeps them. An engine of
+    one's own has none.
+    """
 
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
     memory_check: MemoryCheck | None = None
+    name: str | None = None
+    base_url: str | None = field(default=None, repr=False)  # which may have a password in it
+    tokenizer: str | None = None
 
     def trained_for(self, reader: str) -> bool:
         """Whether the model was trained for a reader. A general model counts as trained for all."""
@@ -75,7 +83,7 @@ class Narrowable(Engine, Protocol):
 
 
 def open_model(
-    spec: str = "embedded",
+    spec: str | Path = "embedded",
     *,
     base_url: str | None = None,
     api_key: str | None = None,
@@ -95,33 +103,46 @@ def open_model(
     new one, for providers that take predicted outputs. Raises ModelError or ConfigError that lists the
     alternatives.
     """
+    if not isinstance(spec, str | Path):
+        raise TypeError(
+            f"a model is a name or a folder, and this is of type {type(spec).__name__}: an engine is given as"
+            " OpenModel(engine=…), and what is open already as it is"
+        )
+    most_of(concurrency)
+    check_usage(usage)
+    if not timeout > 0:
+        raise ConfigError(f"timeout is {timeout}; it must be more than 0 seconds")
+    if window is not None and window < 1:
+        raise ConfigError(f"a window of {window} tokens is too small: it must be at least 1, or left out")
     if base_url is not None:
-        return _open_served(spec, base_url, api_key, concurrency, timeout, window, tokenizer, usage, predict)
+        return _open_served(str(spec), base_url, api_key, concurrency, timeout, window, tokenizer, usage, predict)
     folder = model_folder(spec)
     if not folder.is_dir():
         raise ModelError(
-            f"no model {spec!r}: use 'embedded', a folder of weights, or a served name together with --base-url"
+            f"no model {str(spec)!r}: use 'embedded', a folder of weights, or a served name together with --base-url"
+            " (`base_url` in Python)"
         )
     from memagent.models.local import LocalEngine
 
     if tokenizer is not None or predict:
         option = "a tokenizer" if tokenizer is not None else "a prediction of the memory"
-        raise ConfigError(f"{option} is for a model at a server (base URL): {spec!r} runs in this process")
+        raise ConfigError(f"{option} is for a model at a server (base URL): {str(spec)!r} runs in this process")
     defaults = read_defaults(folder)
     engine = LocalEngine(
         folder,
         device=device,
-        name=spec if spec == "embedded" else None,
+        name="embedded" if spec == "embedded" else None,
         family=open_family(defaults.family),
         speculate=defaults.speculate,
     )
-    opened = narrowed(engine, defaults, window)
+    name = "embedded" if spec == "embedded" else str(folder.absolute())
+    opened = replace(narrowed(engine, defaults, window), name=name)
     if window is not None and opened.engine.window is not None and window > opened.engine.window:
         raise ConfigError(f"a window of {window:,} tokens is more than the {opened.engine.window:,} that the model has")
     return opened
 
 
-def model_folder(spec: str) -> Path:
+def model_folder(spec: str | Path) -> Path:
     """The folder of an in-process model: "embedded", or a path."""
     return EMBEDDED if spec == "embedded" else Path(spec).expanduser()
 
@@ -185,7 +206,7 @@ def _open_served(
     from memagent.models.tokenizers import FileTokenizer
 
     if spec == "embedded":
-        raise ConfigError("--base-url needs the name of a served model: pass it with --model")
+        raise ConfigError("a base URL needs the name of a served model: pass it too (--model, `model` in Python)")
     engine = OpenAIEngine(
         spec,
         base_url,
@@ -197,4 +218,5 @@ def _open_served(
         usage=usage,
         predict=predict,
     )
-    return OpenModel(engine=engine)
+    counted = str(Path(tokenizer).expanduser().absolute()) if tokenizer is not None else None
+    return OpenModel(engine=engine, name=spec, base_url=base_url, tokenizer=counted)

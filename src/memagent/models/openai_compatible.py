@@ -273,7 +273,7 @@ class OpenAIEngine:
         if isinstance(problem, GarbledReplyError):
             return ModelReplyError(what)
         if isinstance(problem, _NoServerError):
-            what += ". Is the server running, and is this its address (--base-url)?"
+            what += ". Is the server running, and is this its address (--base-url, `base_url` in Python)?"
         return ModelUnavailableError(what)
 
     async def _attempt(self, turn: Turn) -> Completion:
@@ -365,7 +365,7 @@ class OpenAIEngine:
         raise CutPromptError(
             f"the server counted {counted} tokens in a prompt of at least {least}{evidence}: it silently cut the text to"
             " fit its window (Ollama does, at 4096 unless num_ctx is raised), or uses another tokenizer. If it only counts"
-            " differently, use --ignore-usage"
+            " differently, use --ignore-usage (usage='ignore' of open_model in Python)"
         )
 
     async def _counted(self, turn: Turn, user: str) -> int:

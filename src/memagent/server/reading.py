@@ -21,6 +21,7 @@ from memagent.server.store import Store
 from memagent.server.values import Job
 from memagent.session import Progress, Session, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+from memagent.threads import cancellable
 
 _LABEL = "job"  # what the journal calls the job of a reading
 
@@ -82,7 +83,7 @@ class Desk:
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened, job))
         try:
             session = await asyncio.shield(opening)
-            progress = await asyncio.to_thread(self._begun, session, job)
+            progress = await cancellable(lambda: self._begun(session, job))
             moved(progress)
             with under_way(self.opened.engine):
                 [result] = await session.arun([progress], partial(_each, moved))

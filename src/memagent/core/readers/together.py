@@ -162,18 +162,18 @@ def list_of(questions: Sequence[str], profile: Profile, budgets: Budgets, tokeni
         raise ConfigError("reading for several questions together needs at least 2 questions")
     if empty := [number for number, question in enumerate(questions, 1) if not question]:
         raise ConfigError(f"question {empty[0]} is empty")
-    profile.needs("together", "--together")
+    profile.needs("together", "several questions together")
     asked = profile.render("together", questions=numbered(questions))
     if (length := tokenizer.count(asked)) > budgets.question:
         sizes = " + ".join(str(tokenizer.count(question)) for question in questions)
         raise ConfigError(
             f"{len(questions)} questions together have {length} tokens ({sizes} and wording), the question budget is"
-            f" {budgets.question}: ask fewer together or raise --question-tokens"
+            f" {budgets.question}: ask fewer together or raise --question-tokens (`question_tokens` in Python)"
         )
     if (need := len(questions) * SECTION_TOKENS) > budgets.memory:
         raise ConfigError(
             f"a memory of {budgets.memory} tokens is too small for {len(questions)} sections of at least"
-            f" {SECTION_TOKENS} tokens = {need}: ask fewer together or raise --memory-tokens"
+            f" {SECTION_TOKENS} tokens = {need}: ask fewer together or raise --memory-tokens (`memory_tokens` in Python)"
         )
     return asked
 
