@@ -2,8 +2,8 @@
 
     python -m benchmarks.encodings
 
-Each text below is written in its encoding, once and twenty times, as a file of its own. None of them was looked at while the
-rules were made. A text counts as misread if any character differs. The former rule of memagent (until decision 32) took
+Each text below is written in its encoding, once and twenty times, as a file of its own. None of them was looked at while
+the rules were made. A text counts as misread if any character differs. The former rule of memagent (until decision 32) took
 cp1252 where charset-normalizer found it about as likely as its best guess.
 """
 
