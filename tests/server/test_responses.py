@@ -87,7 +87,7 @@ def test_a_response_is_a_reading_under_another_name(tmp_path) -> None:
         assert (cited.type, cited.filename, cited.index) == ("file_citation", "text.txt", len("4821973"))
         assert client.responses.retrieve(made.id) == made
         client.responses.delete(made.id)
-        assert http.get("/v1/readings").json() == {"readings": []}
+        assert http.get("/v1/readings").json() == {"readings": [], "has_more": False}
         assert list((tmp_path / "files").iterdir()) == []
         with pytest.raises(openai.NotFoundError, match=f"there is no response '{made.id}'"):
             client.responses.retrieve(made.id)
@@ -535,7 +535,7 @@ def test_what_cannot_be_done_is_refused_in_one_form(tmp_path) -> None:
         for route in ("/v1/responses/resp_x", "/v1/responses/..%2fx", "/v1/responses/reading-x/input_items"):
             assert http.get(route).status_code == 404, route
         assert http.get("/v1/responses/resp_x?stream=true&starting_after=x").status_code == 400
-        assert http.get("/v1/readings").json() == {"readings": []}
+        assert http.get("/v1/readings").json() == {"readings": [], "has_more": False}
         assert list((tmp_path / "files").iterdir()) == []
 
 

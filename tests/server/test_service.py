@@ -479,7 +479,7 @@ def test_keys_are_needed_and_keep_their_readings_apart(tmp_path) -> None:
         assert client.delete(f"/v1/readings/{id}", headers=his).status_code == 404
         stolen = client.post("/v1/readings", json={"question": "q?", "documents": [file]}, headers=his)
         assert (stolen.status_code, "upload it first" in stolen.text) == (400, True)
-        assert client.get("/v1/readings", headers=his).json() == {"readings": []}
+        assert client.get("/v1/readings", headers=his).json() == {"readings": [], "has_more": False}
         assert client.get("/health").status_code == client.get("/ready").status_code == 200
 
 
@@ -672,7 +672,7 @@ def test_hostile_requests_are_refused_in_one_form(tmp_path) -> None:
             assert "Traceback" not in made.text
             assert str(tmp_path) not in made.text
             assert made.headers["x-content-type-options"] == "nosniff"
-        assert client.get("/v1/readings").json() == {"readings": []}
+        assert client.get("/v1/readings").json() == {"readings": [], "has_more": False}
 
 
 def test_json_that_no_parser_of_python_should_see_is_refused_by_name(tmp_path) -> None:

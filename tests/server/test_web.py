@@ -199,14 +199,19 @@ def test_a_form_that_is_refused_says_why_and_keeps_what_was_typed(site, tmp_path
     assert (as_script.status, "message" in json.loads(as_script.text)["error"]) == (400, True)
 
 
-def test_when_too_many_readings_wait_it_says_so_and_keeps_nothing_but_what_was_typed(tmp_path, opened):
-    with service(tmp_path / "data", opened, OPTIONS, limits=Limits(queue=0)) as site:
+def test_when_too_many_readings_wait_it_says_so_and_keeps_nothing_but_what_was_typed(tmp_path, opened, gate):
+    gate.hold()
+    with service(tmp_path / "data", opened, OPTIONS, limits=Limits(readings=1, queue=0)) as site:
+        first = sent(site)
+        before = sorted((tmp_path / "data/files").iterdir())
         refused = site.send("/readings", {"question": QUESTION, "text": TEXT})
         assert (refused.status, FACT in refused.text) == (429, True)
         assert "no more are taken now" in refused.text
-        assert not any((tmp_path / "data/files").iterdir())
+        assert sorted((tmp_path / "data/files").iterdir()) == before
         as_script = site.send("/readings", {"question": QUESTION, "text": TEXT}, accept="application/json")
         assert as_script.headers["retry-after"] == "30"
+        gate.let_go(after=0.3)
+        site.send(f"/readings/{first}/cancel", {})
 
 
 def test_a_file_that_cannot_be_read_is_named_as_its_owner_knows_it(site, tmp_path):

@@ -193,10 +193,12 @@ def test_a_reading_is_followed_through_a_restart_of_the_service(browser, tmp_pat
 
 
 def test_a_refusal_is_said_in_words_and_the_form_stays(browser, tmp_path, gate):
-    limits = Limits(queue=0, upload_bytes=1 << 20)
+    gate.hold()
+    limits = Limits(readings=1, queue=0, upload_bytes=1 << 20)
     large = tmp_path / "large.txt"
     large.write_bytes(b"x" * (1 << 20))
     with service(tmp_path / "data", OpenModel(engine=ScriptedModel(gate)), OPTIONS, limits=limits) as site:
+        assert site.send("/readings", {"question": QUESTION, "text": TEXT}).status == 303
         page = opened(browser, site)
         fill(page, text=TEXT)
         one(page, "#ask .primary").click()
@@ -209,6 +211,7 @@ def test_a_refusal_is_said_in_words_and_the_form_stays(browser, tmp_path, gate):
         assert one(page, "#ask .primary").is_enabled(), "it is not even sent"
         one(page, "#none").click()
         assert one(page, "#text").get_attribute("value") == TEXT
+        gate.open.set()
     one(page, "#ask .primary").click()
     assert "could not be reached" in until(lambda: one(page, "#ask .error").text)
     assert one(page, "#text").get_attribute("value") == TEXT
@@ -445,4 +448,4 @@ def test_another_site_cannot_use_the_cookie(browser, scripted, tmp_path, gate):
         one(page, "button").click()
         time.sleep(0.5)
         listed = json.loads(site.get("/v1/readings", cookie=cookie).text)
-        assert listed == {"readings": []}
+        assert listed == {"readings": [], "has_more": False}
