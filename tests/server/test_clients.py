@@ -100,6 +100,7 @@ def test_files_and_models_are_there_for_openais_client(tmp_path) -> None:
         kept = [client.files.create(file=(f"{name}.txt", name.encode()), purpose="user_data").id for name in "abc"]
         assert [one.id for one in client.files.list(limit=2)] == kept[::-1], "the client asks for the second page itself"
         assert client.files.content(kept[1]).text == "b"
+        assert http.get("/v1/files?after=file-x").status_code == 404
         assert client.models.retrieve("memagent:gated").id == "memagent:gated"
         with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
             client.models.retrieve("gpt")
@@ -133,8 +134,9 @@ def test_a_request_that_is_sent_twice_is_read_once(tmp_path) -> None:
         assert len(ids) == 7
         assert len(set(ids)) == 1
         assert ended(client, ids[0], headers=ann)["status"] == "answered"
-        other = client.post("/v1/readings", json={**ASKED, "question": "who?"}, headers=ann)
-        assert (other.status_code, "Idempotency-Key" in other.text) == (409, True)
+        for changed in ({"question": "who?"}, {"text": f"{TEXT} More."}, {"options": {"seed": 3}}):
+            other = client.post("/v1/readings", json={**ASKED, **changed}, headers=ann)
+            assert (other.status_code, "Idempotency-Key" in other.text) == (409, True)
         assert client.post("/v1/readings", json=ASKED, headers=bob).json()["id"] not in ids
         assert len(list((tmp_path / "data" / "files").iterdir())) == 2
         assert client.delete(f"/v1/readings/{ids[0]}", headers=ann).status_code == 204

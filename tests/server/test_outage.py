@@ -6,6 +6,7 @@ import asyncio
 import errno
 import sqlite3
 import time
+from contextlib import ExitStack, asynccontextmanager
 
 import httpx2 as httpx
 import openai
@@ -13,11 +14,15 @@ import pytest
 
 from memagent.errors import ConfigError, JournalError, ModelUnavailableError
 from memagent.server import outage
+from memagent.server.jobs import _Live
+from memagent.server.keys import LOCAL
 from memagent.server.outage import DISK, MODEL, Outage, away
+from memagent.server.run import Place, built
+from memagent.server.state import text_part
 from memagent.server.store import Store
-from memagent.server.values import Limits
+from memagent.server.values import Job, Limits
 from tests.faults import Fault, FaultServer
-from tests.server.service import ServiceProcess, ended, free_port, served
+from tests.server.service import OPTIONS, ServiceProcess, ended, free_port, served
 from tests.server.test_service import Held, model
 from tests.test_follow_up import TEXT, script
 from tests.test_follow_up import served as by_server
@@ -100,19 +105,36 @@ def test_a_reading_that_alone_finds_the_model_away_fails_and_holds_up_no_other(t
     def poisoned(turn):
         return ModelUnavailableError("error 500") if "POISON" in str(turn) else script(turn)
 
-    with served(model(poisoned), tmp_path, limits=Limits(readings=1)) as client:
+    with served(model(poisoned), tmp_path, limits=Limits(readings=1, patience=1)) as client:
         bad = client.post("/v1/readings", json={**ASKED, "text": f"POISON. {TEXT}"}).json()["id"]
         good = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(6)]
         assert {ended(client, id)["status"] for id in good} == {"answered"}
         assert (ended(client, bad)["status"], ended(client, bad)["error"]) == ("failed", "error 500")
 
 
-def test_a_reading_that_waits_for_the_model_can_be_cancelled(tmp_path) -> None:
+def test_readings_that_wait_for_the_model_can_be_cancelled_and_leave_no_outage(tmp_path) -> None:
     with served(model(Away()), tmp_path) as client:
-        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(4)]
         until(lambda: client.get("/ready").json().get("waiting") == MODEL)
-        assert client.post(f"/v1/readings/{id}/cancel").json()["status"] == "cancelled"
-        assert client.delete(f"/v1/readings/{id}").status_code == 204
+        for id in ids:
+            assert client.post(f"/v1/readings/{id}/cancel").json()["status"] == "cancelled"
+            assert client.delete(f"/v1/readings/{id}").status_code == 204
+        until(lambda: client.get("/ready").json() == {"status": "ready"})
+
+
+def test_a_deadline_counts_what_a_reading_waits(tmp_path) -> None:
+    with served(model(Away()), tmp_path, limits=Limits(deadline=0.3)) as client:
+        found = ended(client, client.post("/v1/readings", json=ASKED).json()["id"])
+        assert (found["status"], "deadline" in found["error"]) == ("failed", True)
+
+
+def test_while_others_are_answered_a_reading_fails_that_finds_the_model_away_again_and_again() -> None:
+    live = _Live(Job(owner="ann", question="q"))
+    assert [live.hold(outages, 600) for outages in (0, 0, 0, 1, 1, 1, 2)] == [True] * 7, (
+        "two outages, and one success in each"
+    )
+    assert not live.hold(3, 600)
+    assert not _Live(Job(owner="ann", question="q")).hold(0, 0)
 
 
 def test_a_server_that_comes_late_is_waited_for_by_a_real_service(tmp_path) -> None:
@@ -210,13 +232,17 @@ def test_an_outage_is_tried_less_and_less_often(monkeypatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now)
     found = Outage()
     assert found.may_try()
-    assert found.begin(MODEL) == 1.0
+    assert found.pause is None
+    found.begin(MODEL)
+    assert found.pause == 1.0
     now = 0.5
-    assert found.begin(MODEL) == 0.5, "others that fail meanwhile do not make it longer"
+    found.begin(MODEL)
+    assert found.pause == 0.5, "others that fail meanwhile do not make it longer"
     assert not found.may_try()
     now = 1.0
-    assert (found.may_try(), found.may_try()) == (True, False)
-    assert found.begin(MODEL) == 4.0
+    assert (found.may_try(), found.may_try(), found.pause) == (True, False, None)
+    found.begin(MODEL)
+    assert found.pause == 4.0
     now = 5.0
     assert found.may_try()
     found.untried()
@@ -310,3 +336,94 @@ def test_a_model_server_that_answers_errors_for_a_moment_costs_no_reading(tmp_pa
             ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(2)]
             assert {ended(client, id)["status"] for id in ids} == {"answered"}
         assert service.stop() == 0
+
+
+# What comes at the same time
+
+
+@asynccontextmanager
+async def running(tmp_path, script, **limits):
+    """A service in this event loop, and a function that has a document read."""
+    with ExitStack() as stack:
+        place = Place(host="127.0.0.1", port=0, folder=tmp_path)
+        _, service = built(stack, place, model(script), "scripted", None, OPTIONS, Limits(**limits))
+        await service.jobs.start()
+
+        async def begin() -> Job:
+            return await service.begin(Job(owner=LOCAL, question="the code?"), [text_part(TEXT)])
+
+        yield service.jobs, begin
+        await service.jobs.close()
+
+
+def test_a_job_that_is_cancelled_before_its_first_step_keeps_no_place(tmp_path) -> None:
+    async def whole() -> list[str]:
+        async with running(tmp_path, script, readings=1) as (jobs, begin):
+            first = await begin()
+            return [(await jobs.cancel(first)).status, (await jobs.wait(await begin())).status]
+
+    assert asyncio.run(asyncio.wait_for(whole(), 60)) == ["cancelled", "answered"]
+
+
+def test_what_the_journal_has_lost_holds_up_no_other(tmp_path, monkeypatch) -> None:
+    def gone(*_: object) -> None:
+        raise JournalError("no such reading")
+
+    async def whole() -> list[str]:
+        held = Held()
+        async with running(tmp_path, held, readings=1) as (jobs, begin):
+            first = await begin()
+            await asyncio.to_thread(held.reached.wait, 30)
+            second = await begin()
+            with monkeypatch.context() as patched:
+                patched.setattr(jobs.desk.journal, "show", gone)
+                ending = asyncio.create_task(jobs.cancel(first))
+                await asyncio.sleep(0.05)
+                held.go.set()
+                ended = [(await ending).status]
+            return [*ended, (await jobs.wait(second)).status]
+
+    assert asyncio.run(asyncio.wait_for(whole(), 60)) == ["cancelled", "answered"]
+
+
+def test_a_job_that_is_resumed_as_soon_as_it_is_seen_to_be_cancelled_is_read(tmp_path, monkeypatch) -> None:
+    async def whole() -> str:
+        held = Held()
+        async with running(tmp_path, held) as (jobs, begin):
+            first = await begin()
+            await asyncio.to_thread(held.reached.wait, 30)
+            end = jobs.desk.store.end
+
+            def slowly(*given, **named):
+                found = end(*given, **named)
+                time.sleep(0.2)  # it can be seen, and the job is not let go yet
+                return found
+
+            monkeypatch.setattr(jobs.desk.store, "end", slowly)
+            ending = asyncio.create_task(jobs.cancel(first))
+            await asyncio.sleep(0.05)
+            held.go.set()
+            while (found := jobs.desk.store.job(first.id, LOCAL)).status != "cancelled":
+                await asyncio.sleep(0.01)
+            again = await asyncio.gather(jobs.resume(found), jobs.resume(found), return_exceptions=True)
+            assert any(isinstance(one, Job) for one in again)
+            await ending
+            return (await jobs.wait(found)).status
+
+    assert asyncio.run(asyncio.wait_for(whole(), 60)) == "answered"
+
+
+def test_what_cannot_be_ended_because_the_disk_is_full_is_not_deleted(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("memagent.server.jobs._NOTED", 0.2)
+    monkeypatch.setattr("memagent.server.jobs._AGAIN", 0.02)
+    held = Held()
+    with served(model(held), tmp_path) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        assert held.reached.wait(30)
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "end", full)
+            held.go.set()
+            refused = client.delete(f"/v1/readings/{id}")
+            assert (refused.status_code, "cannot be ended now" in refused.text) == (507, True)
+        assert ended(client, id)["status"] in ("answered", "cancelled")
+        assert client.delete(f"/v1/readings/{id}").status_code == 204

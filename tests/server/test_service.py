@@ -530,11 +530,15 @@ def test_keys_are_those_that_the_file_has_now(tmp_path, caplog) -> None:
     assert (keys.name_of(ann), keys.name_of(bob)) == ("ann", "bob")
     remove_key(path, "ann")
     assert (keys.name_of(ann), keys.name_of(bob)) == (None, "bob")
+    kept = path.read_text()
     path.write_text("no key\n")
     assert keys.name_of(bob) == "bob", "a file that cannot be used changes nothing"
     assert "the keys stay as they were" in caplog.text
     path.unlink()
     assert keys.name_of(bob) == "bob"
+    path.write_text(kept)
+    remove_key(path, "bob")
+    assert keys.name_of(bob) is None, "the last key can be taken away, too"
 
 
 def test_without_keys_only_this_machine_and_no_other_site_is_heard(tmp_path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from memagent.core.types import Usage
 from memagent.errors import ConfigError, JournalError, MemagentError, ModelError
-from memagent.result import Ledger
+from memagent.result import Ledger, Reading
 from memagent.server import log
 from memagent.server.metrics import Metrics
 from memagent.server.outage import DISK, Outage, away
@@ -22,6 +22,7 @@ from memagent.server.reading import Desk
 from memagent.server.store import new_id
 from memagent.server.values import Job, JobStatus, Limits
 from memagent.session import Progress
+from memagent.threads import cancellable
 
 _LOG = logging.getLogger("memagent.server")
 _FLUSH = 1.0  # seconds between two notes of what a reading has spent
@@ -45,16 +46,22 @@ class RefusedError(MemagentError):
 @dataclass(slots=True)
 class _Live:
     """A job that waits or is read: who waits for it to move, and how far it is. `context` is that of the request that asked
-    for it, and so of its trace. `held` is since when it waits for what is away, without a turn between; `outages` how many
-    had ended then; `vain` how often it has found something away since others found it there."""
+    for it, and so of its trace.
+
+    `task` sees to the job from its begin to what is noted of its end, and is never cancelled; `work` is the reading in it,
+    which may be. `held` is since when it waits for what is away, without a turn between; `outages` how many had ended when
+    it last found something away; `vain` how often it did, though others had found it there since the time before.
+    """
 
     job: Job
     context: Context = field(default_factory=copy_context)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    work: asyncio.Task[Reading] | None = None
     progress: Progress | None = None
-    began: float = 0.0
-    before: int | None = None  # turns that it had when it was begun or gone on with
+    first: float | None = None  # when it was first begun
+    began: float = 0.0  # when it was begun or gone on with
+    before: int | None = None  # turns that it had then
     seen: int = 0  # turns that it had when it last moved
     flushed: float = 0.0
     spent: int = 0  # tokens of a reading that is answered, those of its verification too
@@ -63,13 +70,19 @@ class _Live:
     outages: int = 0
     vain: int = 0
 
+    @property
+    def seconds(self) -> float:
+        """Since it was first begun."""
+        return time.monotonic() - self.first if self.first is not None else 0.0
+
     def hold(self, outages: int, patience: float) -> bool:
-        """Whether it may wait for what is away. A reading that finds it away again and again, while others have found it
-        there, is at fault itself."""
+        """Whether it may wait for what is away. A reading that finds it away again and again, while others find it there,
+        is at fault itself."""
         now = time.monotonic()
         if self.held is None:
             self.held, self.outages, self.vain = now, outages, 0
-        self.vain += outages > self.outages
+        if outages > self.outages:
+            self.outages, self.vain = outages, self.vain + 1
         return now - self.held < patience and self.vain < _VAIN
 
 
@@ -82,6 +95,8 @@ class Jobs:
         self._live: dict[str, _Live] = {}
         self._closing = self._ending = self._refusing = False
         self.outage = Outage()
+        self._timer: asyncio.TimerHandle | None = None
+        self._resuming = set[str]()
         metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running, lambda: self.outage.reason is None)
 
     @property
@@ -112,30 +127,47 @@ class Jobs:
     async def close(self) -> None:
         """Stops reading. What was under way is gone on with by the next start."""
         self._closing = True
-        tasks = [self._sweeping, *(live.task for live in self._live.values() if live.task is not None)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._sweeping.cancel()
+        lives = list(self._live.values())
+        for live in lives:
+            if live.work is not None:
+                live.work.cancel()
+        await asyncio.gather(self._sweeping, *(live.task for live in lives if live.task), return_exceptions=True)
 
     async def submit(self, job: Job) -> Job:
         """Accepts a job, which is on disk when this returns. Raises RefusedError, ConfigError or DocumentError."""
         await asyncio.to_thread(self._check, job)
         self._check_room(job.owner)
         job = replace(job, id=new_id("reading"), created=time.time())
-        await asyncio.to_thread(self.desk.store.add, job)
+        try:
+            await cancellable(lambda: self.desk.store.add(job))
+        except asyncio.CancelledError:  # its documents are taken back
+            self.desk.store.remove(job.id)
+            raise
         self._enter(job)
         self._pump()
         return job
 
     async def resume(self, job: Job) -> Job:
-        """Goes on with a job that was cancelled or has failed, from the turn it had reached. Raises what `submit` does."""
+        """Goes on with a job that was cancelled or has failed, from the turn it had reached; another stays as it is. Raises
+        what `submit` does."""
         await asyncio.to_thread(self._check, job)
         self._check_room(job.owner)
-        again = {"status": "queued", "ended": None, "error": None, "kind": None}
-        job = await asyncio.to_thread(lambda: self.desk.store.change(job.id, **again))
-        if job.id not in self._live:
+        if (live := self._live.get(job.id)) is not None and live.task is not None:
+            await asyncio.wait([live.task], timeout=_NOTED)  # what became of it is being noted
+        if job.id in self._live or job.id in self._resuming:
+            raise RefusedError(f"the reading {job.id} is under way", 5, 409)
+        self._resuming.add(job.id)
+        try:
+            found = await asyncio.to_thread(self.desk.store.job, job.id, job.owner)
+            if found is None or found.status not in ("failed", "cancelled"):
+                return found or job
+            again = {"status": "queued", "ended": None, "error": None, "kind": None}
+            job = await cancellable(lambda: self.desk.store.change(job.id, **again))
             self._enter(job)
-            self._pump()
+        finally:
+            self._resuming.discard(job.id)
+        self._pump()
         return job
 
     def _check(self, job: Job) -> None:
@@ -156,7 +188,7 @@ class Jobs:
         limits, mine = self.limits, self._queue.waiting(owner)
         if not self.open:
             raise RefusedError("the service is shutting down", 30, 503)
-        if self._queue.has_room(owner):
+        if self.outage.reason is None and self._queue.has_room(owner):
             return
         if len(self._queue) >= limits.queue:
             raise RefusedError(f"{limits.queue:,} readings are waiting, no more are taken now", 30)
@@ -168,41 +200,70 @@ class Jobs:
         self._queue.put(job)
 
     def _pump(self) -> None:
-        """Begins as many jobs as may be under way: all that there is room for, or during an outage one."""
-        while not self._closing and self.outage.may_try():
+        """Begins as many jobs as may be under way: all that there is room for, or during an outage one, when it is time."""
+        while not self._closing:
+            if not self.outage.may_try():
+                self._pump_later()
+                return
             if (job := self._queue.take()) is None:
                 self.outage.untried()
+                if not self._live:  # nobody is left who would find out that it is over
+                    self.outage.end()
                 return
             live = self._live[job.id]
-            live.task = asyncio.create_task(self._run(live), context=live.context)
+            live.work = asyncio.create_task(self._read(live), context=live.context)
+            live.task = asyncio.create_task(self._run(live, live.work), context=live.context)
 
-    async def _run(self, live: _Live) -> None:
+    def _pump_later(self) -> None:
+        pause = self.outage.pause
+        if self._timer is None and pause is not None:
+            self._timer = self._loop.call_later(pause, self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._timer = None
+        self._pump()
+
+    async def _run(self, live: _Live, work: asyncio.Task[Reading]) -> None:
+        """Waits for the reading of a job, and notes what became of it."""
         status: JobStatus = "failed"
         values: dict[str, Any] = {}
         missing: str | None = None  # what is away, if the job may wait for it
+        ends = False  # the service does
         try:
-            live.began = time.monotonic()
-            live.job = await asyncio.to_thread(self.desk.store.change, live.job.id, status="running")
-            async with asyncio.timeout(self.limits.deadline):
-                result = await self.desk.read(live.job, lambda progress: self._tell(live, progress))
+            result = await work
             status, values = "answered", {"result": result.to_json()}
             live.spent = _tokens(result.usage) + _tokens(result.verification)
+            self._answered()
         except asyncio.CancelledError:
-            if not live.cancelled:  # the service ends; the job stays
-                return
             status, values = "cancelled", _CANCELLED
+            ends = not live.cancelled
         except TimeoutError:
             values = {"error": f"the deadline of {self.limits.deadline:,.0f} s has passed", "kind": "deadline"}
         except Exception as error:
             values, missing = self._failure(live, error)
         finally:
+            live.work = None
             self._queue.done(live.job)
             self.outage.untried()
-            if missing is not None and not self._closing:
-                await asyncio.shield(self._held(live, missing))
-            elif not self._closing or live.cancelled:
-                await asyncio.shield(self._ended(live, status, values))
+        try:
+            if ends or (self._closing and not live.cancelled):
+                return  # the job stays as it is, for the next start
+            if missing is not None and not live.cancelled:
+                await self._held(live, missing)
+            else:
+                await self._ended(live, *(("cancelled", _CANCELLED) if missing is not None else (status, values)))
+        except Exception:
+            _LOG.exception("what became of %s could not be noted", live.job.id)
+        finally:
             self._pump()
+
+    async def _read(self, live: _Live) -> Reading:
+        live.began = time.monotonic()
+        live.first = live.first or live.began
+        live.job = await cancellable(lambda: self.desk.store.change(live.job.id, status="running"))
+        left = self.limits.deadline - live.seconds if self.limits.deadline is not None else None
+        async with asyncio.timeout(left):
+            return await self.desk.read(live.job, lambda progress: self._tell(live, progress))
 
     def _failure(self, live: _Live, error: Exception) -> tuple[dict[str, Any], str | None]:
         """What is noted of a job that failed; and what is away, if the job may wait for it."""
@@ -221,34 +282,42 @@ class Jobs:
         """Puts a job back among those that wait, until what is away is there again."""
         if self.outage.reason is None:
             log.told(_LOG, "readings wait", reason=reason)
-        self._loop.call_later(self.outage.begin(reason), self._pump)
-        await self._note(live, lambda: self.desk.store.change(live.job.id, status="queued"))
-        live.task = None
+        self.outage.begin(reason)
+        try:
+            await self._note(live, lambda: self.desk.store.change(live.job.id, status="queued"))
+        except BaseException:
+            self._let_go(live)
+            raise
         if live.cancelled:
             await self._ended(live, "cancelled", _CANCELLED)
-        else:
+        elif not self._closing:
+            live.task, live.before = None, None
             self._queue.put(live.job)
             self._wake(live)
 
     async def _ended(self, live: _Live, status: JobStatus, values: dict[str, Any]) -> None:
         def end() -> Job:
             self._count(live)
-            job = self.desk.store.end(live.job.id, status, **values)
-            if status in ("failed", "cancelled") and job.reading is not None:
-                self._release(job.reading, values["error"])
-            return job
+            if status in ("failed", "cancelled"):
+                self._release(live.job, values["error"])
+            return self.desk.store.end(live.job.id, status, **values)
 
         try:
             await self._note(live, end)
-            took = time.monotonic() - live.began
-            self.metrics.ended(live.job, took)
-            _log_end(live, took)
-        finally:  # whoever waits is let go, also if the service ends first
-            del self._live[live.job.id]
-            live.moved.set()
+            if live.job.over:
+                self.metrics.ended(live.job, live.seconds)
+                _log_end(live)
+        finally:
+            self._let_go(live)
+
+    def _let_go(self, live: _Live) -> None:
+        """Whoever waits for a job is let go: it is over, or what became of it cannot be noted."""
+        del self._live[live.job.id]
+        live.moved.set()
 
     async def _note(self, live: _Live, note: Callable[[], Job]) -> None:
-        """Notes what became of a job, as soon as the disk can be written."""
+        """Notes what became of a job, as soon as the disk can be written. If the service ends before, the next start goes
+        on with the job."""
         told = False
         while True:
             try:
@@ -260,11 +329,22 @@ class Jobs:
                 if not told:
                     _LOG.exception("what became of %s cannot be noted, and is tried again", live.job.id)
                 told = True
+            if self._closing:
+                return
             await asyncio.sleep(_AGAIN)
 
-    def _release(self, reading: str, reason: str) -> None:
-        if self.desk.journal.show(reading).status == "running":
-            self.desk.journal.fail(reading, reason)
+    def _release(self, job: Job, reason: str) -> None:
+        """Tells the journal that a reading which had begun is not read on."""
+        found = self.desk.store.job(job.id, job.owner)
+        if found is None or found.reading is None:
+            return
+        try:
+            if self.desk.journal.show(found.reading).status == "running":
+                self.desk.journal.fail(found.reading, reason)
+        except JournalError as error:
+            if away(error) is not None:
+                raise
+            _LOG.warning("the journal has no reading of %s that could be ended: %s", job.id, error)  # deleted by hand
 
     def _tell(self, live: _Live, progress: Progress) -> None:
         """Called by any thread after every turn."""
@@ -298,13 +378,14 @@ class Jobs:
     def look(self, job: Job) -> dict[str, Any]:
         """How far a job is: turns that were done and are planned, and the seconds that it may still take."""
         live = self._live.get(job.id)
-        progress = live.progress if live else None
-        if live is None or progress is None:
+        if live is None:
             return {}
+        held = {"held": self.outage.reason} if live.held is not None and live.task is None else {}
+        if (progress := live.progress) is None:
+            return held
         done, left = progress.ledger.turns, progress.plan.reader.left(progress.plan, progress.state)
-        fresh, took = done - (live.before or 0), time.monotonic() - live.began
-        found = {"turns": done, "left": left, "seconds_left": round(took / fresh * left, 1) if fresh > 0 else None}
-        return found | ({"held": self.outage.reason} if live.held is not None and live.task is None else {})
+        fresh, took = done - (live.before if live.before is not None else done), time.monotonic() - live.began
+        return {"turns": done, "left": left, "seconds_left": round(took / fresh * left, 1) if fresh > 0 else None, **held}
 
     def signal(self, job: Job) -> asyncio.Event:
         """What is set when a job next moves, or is over, or the service ends. Take it before looking at the job, so that no
@@ -327,17 +408,18 @@ class Jobs:
             self._loop.call_soon_threadsafe(self._wake, live)
 
     async def cancel(self, job: Job) -> Job:
-        """Ends a job that is not over, and waits until it has."""
+        """Ends a job that is not over, and waits until it has; but not for long where the disk is full. Then it is not
+        over."""
         live = self._live.get(job.id)
         if live is None:
             return job
         live.cancelled = True
         if self._queue.withdraw(job.id):
-            live.began = time.monotonic()
-            await asyncio.wait([asyncio.ensure_future(self._ended(live, "cancelled", _CANCELLED))], timeout=_NOTED)
-        elif live.task is not None:
-            live.task.cancel()
-            await asyncio.wait([live.task])
+            live.task = asyncio.create_task(self._ended(live, "cancelled", _CANCELLED))
+        elif live.work is not None:
+            live.work.cancel()
+        if live.task is not None:
+            await asyncio.wait([live.task], timeout=_NOTED)
         return live.job
 
     def forget(self, job: Job) -> None:
@@ -355,13 +437,21 @@ class Jobs:
     async def _sweep(self) -> None:
         """Deletes what is too old, now and every hour."""
         while (days := self.limits.keep_days) is not None:
-            old = await asyncio.to_thread(self.desk.store.ended_before, time.time() - 86400 * days)
-            for job in old:
+            for job in await self._old(time.time() - 86400 * days):
+                if job.id in self._live or job.id in self._resuming:
+                    continue
                 try:
                     await asyncio.to_thread(self.forget, job)
                 except Exception:  # one that cannot be deleted now is tried again in an hour, and keeps none of the others
                     _LOG.exception("the reading %s cannot be deleted, which is too old", job.id)
             await asyncio.sleep(3600)
+
+    async def _old(self, moment: float) -> list[Job]:
+        try:
+            return await asyncio.to_thread(self.desk.store.ended_before, moment)
+        except Exception:
+            _LOG.exception("readings that are too old cannot be looked for")
+            return []
 
     async def wait(self, job: Job) -> Job:
         """Waits until a job is over, and returns it."""
@@ -381,11 +471,11 @@ async def moved(signal: asyncio.Event, timeout: float) -> None:
         await asyncio.wait_for(signal.wait(), timeout)
 
 
-def _log_end(live: _Live, seconds: float) -> None:
+def _log_end(live: _Live) -> None:
     job, done = live.job, live.progress.ledger if live.progress is not None else Ledger()
     answer = job.result["status"] if job.result is not None else None
     named = {"id": job.id, "key": job.owner, "status": job.status, "kind": job.kind, "answer": answer}
-    log.told(_LOG, "reading", **named, turns=done.turns, tokens=_tokens(done.usage), seconds=round(seconds, 3))
+    log.told(_LOG, "reading", **named, turns=done.turns, tokens=_tokens(done.usage), seconds=round(live.seconds, 3))
 
 
 def _tokens(usage: Usage) -> int:

@@ -11,6 +11,7 @@ import hmac
 import logging
 import re
 import secrets
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,8 +30,10 @@ class Keys:
     that cannot be read or has an invalid line."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._stamp = path, _stamp(path)
+        self._path, self._stamp, self._lock = path, _stamp(path), threading.Lock()
         self.hashes = _read(path)
+        if not self.hashes:
+            raise ConfigError(f"{path} has no keys: add one with memagent serve-key NAME --keys {path}")
 
     def name_of(self, key: str) -> str | None:
         """The name of a key; None if it is not known. All hashes are compared, in constant time each."""
@@ -44,14 +47,15 @@ class Keys:
 
     def _look_again(self) -> None:
         """Takes what has changed in the file. While it cannot be read, the keys stay as they were."""
-        if (stamp := _stamp(self._path)) == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self.hashes = _read(self._path)
-            log.told(_LOG, "keys read again", count=len(self.hashes))
-        except ConfigError as error:
-            _LOG.warning("the file of keys cannot be used, and the keys stay as they were: %s", error)
+        with self._lock:
+            if (stamp := _stamp(self._path)) == self._stamp:
+                return
+            self._stamp = stamp
+            try:
+                self.hashes = _read(self._path)
+                log.told(_LOG, "keys read again", count=len(self.hashes))
+            except ConfigError as error:
+                _LOG.warning("the file of keys cannot be used, and the keys stay as they were: %s", error)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
@@ -65,10 +69,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 def _read(path: Path) -> dict[str, str]:
     """Hashes by name. Raises ConfigError."""
-    hashes = dict(filter(None, _parsed(path, _lines(path))))
-    if not hashes:
-        raise ConfigError(f"{path} has no keys: add one with memagent serve-key NAME --keys {path}")
-    return hashes
+    return dict(filter(None, _parsed(path, _lines(path))))
 
 
 def _lines(path: Path) -> list[str]:

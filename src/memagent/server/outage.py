@@ -29,14 +29,20 @@ class Outage:
     _tries: int = 0
     _next: float = 0.0
 
-    def begin(self, reason: str) -> float:
-        """Something was away; returns the seconds until the next try."""
+    def begin(self, reason: str) -> None:
+        """Something was away: the next try is after a pause."""
         now = time.monotonic()
         if self.reason is None or not now < self._next < math.inf:  # others fail for the same outage
             self._next = now + _PAUSES[min(self._tries, len(_PAUSES) - 1)]
             self._tries += 1
         self.reason = reason
-        return self._next - now
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds until the next try; None while there is one, or no outage."""
+        if self.reason is None or self._next == math.inf:
+            return None
+        return max(0.01, self._next - time.monotonic())
 
     def end(self) -> bool:
         """Something was answered; returns whether that ended an outage."""

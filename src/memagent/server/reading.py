@@ -54,8 +54,15 @@ class Desk:
         """Raises ConfigError for a job that cannot be read, whatever its document: an empty question, or budgets that its
         settings have no room for."""
         settings = self.settings(job)
+        if not job.question.strip():
+            raise ConfigError("the question is empty")
+        if job.options:  # the usual ones were checked at the start, and a server that counts tokens may hang
+            self.check_settings(settings, job.question)
+
+    def check_settings(self, settings: Settings, question: str) -> None:
+        """Raises ConfigError for settings with which no document can be read."""
         with from_text("any") as document, suppress(ModelError):  # the server that counts tokens may be away
-            Session(document, self.opened, settings).plan(job.question)
+            Session(document, self.opened, settings).plan(question)
 
     def whole(self, job: Job) -> Job:
         """The job whose document a follow-up is about. Raises ConfigError if it was deleted."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Query, Request, Response, UploadFile
@@ -30,14 +32,17 @@ async def begin(asked: ReadingRequest, service: TheService, owner: Owner, idempo
     if (asked.text is None) == (not asked.documents):
         raise ConfigError("give documents or a text, one of them")
     documents = asked.documents if asked.text is None else [text_part(asked.text)]
-    job = Job(owner=owner, question=asked.question, options=asked.options.chosen(), once=idempotency_key)
+    job = Job(owner=owner, question=asked.question, options=asked.options.chosen())
+    if idempotency_key is not None:
+        digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+        job = replace(job, once=idempotency_key, digest=digest)
     begun = await asyncio.to_thread(service.store.begun, job)
     if begun is None:
         try:
             return shown(service, await service.begin(job, documents))
         except sqlite3.IntegrityError:  # the same request has come twice at a time
             begun = await asyncio.to_thread(service.store.begun, job)
-    if begun is None or (begun.question, dict(begun.options)) != (job.question, dict(job.options)):
+    if begun is None or begun.digest != job.digest:
         raise HTTPException(409, "something else was asked with this Idempotency-Key: give each request one of its own")
     return shown(service, begun)
 
@@ -107,8 +112,10 @@ async def files(service: TheService, owner: Owner, limit: Limit = 1000, after: s
     """The documents that are kept, newest first; with `after`, those that come after the one of that id."""
     found = [described(one) for one in await asyncio.to_thread(service.store.files, owner)]
     if after:
-        await _file(service, after, owner)
-        found = found[next(place for place, one in enumerate(found, 1) if one["id"] == after) :]
+        place = next((place for place, one in enumerate(found, 1) if one["id"] == after), None)
+        if place is None:
+            raise HTTPException(404, f"there is no file {after!r}")
+        found = found[place:]
     return {"object": "list", "data": found[:limit], "has_more": len(found) > limit}
 
 

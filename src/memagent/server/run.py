@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -65,17 +66,33 @@ class Place:
                 " --root, or another --folder"
             )
 
-    def bound(self) -> socket.socket:
-        """A socket of the place. Raises ConfigError where there can be none."""
+    def bound(self) -> list[socket.socket]:
+        """Sockets of the place, one for each address of the host. Raises ConfigError where there can be none, or where one
+        of them is taken."""
+        with ExitStack() as failed:
+            sockets, errors, port = list[socket.socket](), list[OSError](), self.port
+            for family, address in self._addresses():
+                try:
+                    sockets.append(failed.enter_context(socket.create_server((address, port), family=family)))
+                    port = sockets[-1].getsockname()[1]
+                except OSError as error:  # a machine may have no IPv6, whatever the name stands for
+                    errors.append(error)
+            taken = [error for error in errors if error.errno == errno.EADDRINUSE]
+            if taken or not sockets:
+                raise self._unreachable((taken or errors)[0])
+            failed.pop_all()
+        return sockets
+
+    def _addresses(self) -> list[tuple[int, str]]:
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            family, _, _, _, address = found[0]
-            return socket.create_server(address[:2], family=family)
         except OSError as error:
-            why = str(error.strerror).partition(" (while attempting")[0]  # which repeats the address
-            raise ConfigError(
-                f"cannot serve on {self.host}, port {self.port}: {why}; choose another --host or --port"
-            ) from error
+            raise self._unreachable(error) from error
+        return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+    def _unreachable(self, error: OSError) -> ConfigError:
+        why = str(error.strerror).partition(" (while attempting")[0]  # which repeats the address
+        return ConfigError(f"cannot serve on {self.host}, port {self.port}: {why}; choose another --host or --port")
 
 
 def serve(
@@ -93,7 +110,7 @@ def serve(
     """
     with ExitStack() as stack:
         app, service = built(stack, place, opened, model, base_url, options, limits)
-        listening = stack.enter_context(place.bound())
+        listening = [stack.enter_context(one) for one in place.bound()]
         config = uvicorn.Config(
             app,
             http=PatientProtocol,
@@ -104,9 +121,9 @@ def serve(
             h11_max_incomplete_event_size=64 << 10,
         )
         host = f"[{place.host}]" if ":" in place.host else place.host
-        url = f"http://{host}:{listening.getsockname()[1]}"
+        url = f"http://{host}:{listening[0].getsockname()[1]}"
         say(f"{url}/ · for OpenAI clients {url}/v1 · model {model} · data in {place.folder}")
-        _Server(config, service, place.drain).run([listening])
+        _Server(config, service, place.drain).run(listening)
 
 
 class _Server(uvicorn.Server):
@@ -121,8 +138,8 @@ class _Server(uvicorn.Server):
         self._service, self._drain, self._told = service, drain, False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._drain and not self._told:
-            self._service.jobs.refuse(self._drain, lambda: self._end(sig, frame))
+        if self._drain and self.started and not self._told:
+            self._service.jobs.refuse(self._drain, lambda: None if self.should_exit else self._end(sig, frame))
         else:
             self._end(sig, frame)
         self._told = True
@@ -164,7 +181,8 @@ def built(
     desk = Desk(
         store=store, journal=journal, shelf=shelf, opened=opened, model=model, base_url=base_url, options=options
     )  # fmt: skip
-    desk.check(Job(owner=LOCAL, question="what?"))  # what cannot work is said before it serves
+    asked = Job(owner=LOCAL, question="what?")
+    desk.check_settings(desk.settings(asked), asked.question)  # what cannot work is said before it serves
     service = Service(
         jobs=Jobs(desk, limits, metrics),
         store=store,

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from memagent.errors import ConfigError
 from memagent.server.cookie import key_in_cookie
-from memagent.server.jobs import Jobs
+from memagent.server.jobs import Jobs, RefusedError
 from memagent.server.keys import LOCAL, Keys
 from memagent.server.metrics import Metrics
 from memagent.server.store import Store
@@ -91,6 +91,8 @@ class Service:
     async def delete(self, job: Job) -> None:
         """Deletes a job, with its reading and what came with its request, and ends it if it is not over."""
         job = await self.jobs.cancel(job)
+        if not job.over:
+            raise RefusedError(f"the reading {job.id} cannot be ended now: try again once its disk can be written", 30, 507)
         await asyncio.to_thread(self.jobs.forget, job)
 
     def job(self, id: str, owner: str) -> Job:

@@ -36,7 +36,7 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS spent (owner TEXT, day TEXT, tokens INTEGER NOT NULL, PRIMARY KEY (owner, day))",
     "CREATE TABLE IF NOT EXISTS counted (job TEXT PRIMARY KEY, tokens INTEGER NOT NULL)",  # of these, what a job used
 )
-_LATER = {"request": "TEXT NOT NULL DEFAULT '{}'", "once": "TEXT"}  # further columns of jobs
+_LATER = {"request": "TEXT NOT NULL DEFAULT '{}'", "once": "TEXT", "digest": "TEXT"}  # further columns of jobs
 _SPEND = """INSERT INTO spent VALUES (?, ?, ?)
     ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens"""
 _COUNT = "INSERT INTO counted VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET tokens = excluded.tokens"

@@ -57,7 +57,7 @@ class Job:
     options      options of the reading, as in `ReadingOptions`
     parent       the job whose memory answers a follow-up
     request      what a response repeats of its request; {}: it was asked for by another route than /v1/responses
-    once         what its client calls the request, so that it is not accepted twice
+    once         what its client calls the request, so that it is not accepted twice; `digest` that of the request
     reading      its id in the journal, once it has begun
     result       what `Reading.to_json` gave, once it was answered
     error        why there is no answer, and the `kind` of that: document, model, deadline, disk, cancelled or internal
@@ -72,6 +72,7 @@ class Job:
     parent: str | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
     once: str | None = None
+    digest: str | None = None
     status: JobStatus = "queued"
     reading: str | None = None
     ended: float | None = None
