@@ -301,11 +301,11 @@ def settings_of(opened: OpenModel, options: ReadOptions) -> Settings:
     return make_settings(opened, model=name, base_url=opened.base_url, tokenizer=opened.tokenizer, **chosen)
 
 
-@contextmanager
-def _resumed(id: str, source: Source | None, options: ResumeOptions) -> Iterator[tuple[Session, ReadingRecord]]:
+def _resumed(
+    id: str, source: Source | None, options: ResumeOptions
+) -> AbstractContextManager[tuple[Session, ReadingRecord]]:
     check_options(options, ResumeOptions)
-    with _again(id, source, options) as again:
-        yield again
+    return _again(id, source, options)
 
 
 @contextmanager

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import sqlite3
 import time
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import httpx2 as httpx
 import openai
 import pytest
 
 from memagent.errors import ConfigError, JournalError, ModelUnavailableError
-from memagent.server import outage
+from memagent.server import outage, store
 from memagent.server.jobs import _Live
 from memagent.server.keys import LOCAL
 from memagent.server.outage import DISK, MODEL, Outage, away
@@ -60,7 +61,7 @@ def test_readings_wait_for_a_model_that_is_away_and_go_on_when_it_is_back(tmp_pa
         ids = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(12)]
         until(lambda: client.get("/ready").json() == {"status": "ready", "waiting": MODEL})
         until(lambda: client.get(f"/v1/readings/{ids[0]}").json()["status"] == "queued")
-        assert client.get(f"/v1/readings/{ids[0]}").json()["progress"].get("held") in (MODEL, None)
+        until(lambda: client.get(f"/v1/readings/{ids[0]}").json()["progress"].get("held") == MODEL)
         assert "memagent_up 0.0" in client.get("/metrics").text
         late = client.post("/v1/readings", json=ASKED)
         assert late.status_code == 202, "further ones are taken, and wait as well"
@@ -153,6 +154,21 @@ def test_a_server_that_comes_late_is_waited_for_by_a_real_service(tmp_path) -> N
     assert service.stop() == 0
 
 
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@contextmanager
+def under_way(tmp_path):
+    """A service with a reading whose turn waits: its client, the id of the reading, and what lets it go."""
+    held = Held()
+    with served(model(held), tmp_path) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        assert held.reached.wait(30)
+        yield client, id, held.go.set
+        held.go.set()
+
+
 def full(*_: object, **__: object) -> None:
     error = sqlite3.OperationalError("database or disk is full")
     error.sqlite_errorname = "SQLITE_FULL"
@@ -161,41 +177,34 @@ def full(*_: object, **__: object) -> None:
 
 def test_a_disk_that_is_full_for_a_while_costs_no_reading(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("memagent.server.jobs._AGAIN", 0.02)
-    held = Held()
-    with served(model(held), tmp_path) as client:
-        id = client.post("/v1/readings", json=ASKED).json()["id"]
-        assert held.reached.wait(30)
-        with monkeypatch.context() as patched:
-            patched.setattr(Store, "change", full)
-            held.go.set()
-            time.sleep(0.3)
-            found = client.get(f"/v1/readings/{id}").json()
-            assert (found["status"], found["error"]) == ("running", None)
+    with under_way(tmp_path) as (client, id, go), monkeypatch.context() as patched:
+        patched.setattr(Store, "change", full)
+        go()
+        time.sleep(0.3)
+        found = client.get(f"/v1/readings/{id}").json()
+        assert (found["status"], found["error"]) == ("running", None)
+        patched.undo()
         assert ended(client, id)["result"]["answer"] == "4821973"
 
 
 def test_those_who_listen_to_what_cannot_be_noted_do_not_keep_the_service_busy(tmp_path, monkeypatch) -> None:
-    held = Held()
-    with served(model(held), tmp_path) as client:
-        id = client.post("/v1/readings", json=ASKED).json()["id"]
-        assert held.reached.wait(30)
-        looks = 0
-        job = Store.job
+    looks, job = 0, Store.job
 
-        def counted(self, id, owner):
-            nonlocal looks
-            looks += 1
-            return job(self, id, owner)
+    def counted(self, id, owner):
+        nonlocal looks
+        looks += 1
+        return job(self, id, owner)
 
-        monkeypatch.setattr(Store, "change", full)
-        monkeypatch.setattr(Store, "job", counted)
-        held.go.set()
+    with under_way(tmp_path) as (client, id, go), monkeypatch.context() as patched:
+        patched.setattr(Store, "end", lambda *_, **__: 1 / 0)  # no disk that may have room again
+        go()
+        until(lambda: client.get("/metrics").text.count("memagent_running 0.0"))
+        patched.setattr(Store, "job", counted)
         events = client.stream("GET", f"/v1/readings/{id}/events", timeout=1)
         with pytest.raises(httpx.TimeoutException), events as stream:
             list(stream.iter_lines())
-        assert looks < 100
-        monkeypatch.undo()
-        assert ended(client, id)["status"] == "answered"
+        assert looks < 10
+        assert client.get(f"/v1/readings/{id}").json()["status"] == "running", "for the next start"
 
 
 def test_a_full_disk_is_said_in_the_form_of_openai_and_by_ready(tmp_path, monkeypatch) -> None:
@@ -208,7 +217,7 @@ def test_a_full_disk_is_said_in_the_form_of_openai_and_by_ready(tmp_path, monkey
         broken = client.post("/v1/readings", json=ASKED)
         assert broken.status_code == 500
         assert broken.json()["error"]["message"] == "an error in memagent (ZeroDivisionError); the log has more"
-        monkeypatch.setattr(Store, "check", full)
+        monkeypatch.setattr(store.tempfile, "TemporaryFile", no_room)
         assert client.get("/ready").json() == {"status": "not ready", "reason": DISK}
 
 
@@ -278,6 +287,21 @@ def test_a_second_service_on_one_folder_is_refused(tmp_path) -> None:
         assert "choose another --host or --port" in said
         assert "for OpenAI clients" not in said
         assert first.stop() == 0
+
+
+def test_a_host_with_an_address_that_this_machine_has_not_is_served_at_the_others(tmp_path, monkeypatch) -> None:
+    def both(host, port, **_):
+        return [(socket.AF_INET, 1, 6, "", (address, port)) for address in ("192.0.2.1", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    [bound] = Place(host="both", port=0, folder=tmp_path).bound()
+    with bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(ConfigError, match="Address already in use"):
+            Place(host="both", port=bound.getsockname()[1], folder=tmp_path).bound()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **_: both(host, port)[:1])
+    with pytest.raises(ConfigError, match="cannot serve on both, port 0: Cannot assign"):
+        Place(host="both", port=0, folder=tmp_path).bound()
 
 
 def test_who_waits_when_the_service_ends_is_told_so_and_where_the_answer_will_be(tmp_path) -> None:
@@ -417,14 +441,49 @@ def test_a_job_that_is_resumed_as_soon_as_it_is_seen_to_be_cancelled_is_read(tmp
 def test_what_cannot_be_ended_because_the_disk_is_full_is_not_deleted(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("memagent.server.jobs._NOTED", 0.2)
     monkeypatch.setattr("memagent.server.jobs._AGAIN", 0.02)
-    held = Held()
-    with served(model(held), tmp_path) as client:
-        id = client.post("/v1/readings", json=ASKED).json()["id"]
-        assert held.reached.wait(30)
-        with monkeypatch.context() as patched:
-            patched.setattr(Store, "end", full)
-            held.go.set()
-            refused = client.delete(f"/v1/readings/{id}")
-            assert (refused.status_code, "cannot be ended now" in refused.text) == (507, True)
+    with under_way(tmp_path) as (client, id, go), monkeypatch.context() as patched:
+        patched.setattr(Store, "end", full)
+        go()
+        refused = client.delete(f"/v1/readings/{id}")
+        assert (refused.status_code, "cannot be ended now" in refused.text) == (507, True)
+        patched.undo()
         assert ended(client, id)["status"] in ("answered", "cancelled")
         assert client.delete(f"/v1/readings/{id}").status_code == 204
+
+
+def test_what_is_old_and_resumed_is_not_deleted(tmp_path, monkeypatch) -> None:
+    async def whole() -> list[bool]:
+        held = Held()
+        async with running(tmp_path, held) as (jobs, begin):
+            first = await begin()
+            await asyncio.to_thread(held.reached.wait, 30)
+            monkeypatch.setattr(jobs, "limits", Limits(keep_days=0.0))
+            monkeypatch.setattr(jobs.desk.store, "ended_before", lambda _: [first])  # as it was a moment ago
+            sweeping = asyncio.create_task(jobs._sweep())
+            await asyncio.sleep(0.2)
+            there = jobs.desk.store.job(first.id, LOCAL) is not None
+            sweeping.cancel()
+            held.go.set()
+            return [there, (await jobs.wait(first)).status == "answered"]
+
+    assert asyncio.run(asyncio.wait_for(whole(), 60)) == [True, True]
+
+
+def test_a_request_that_ends_while_its_job_is_noted_leaves_none(tmp_path, monkeypatch) -> None:
+    async def whole() -> int:
+        async with running(tmp_path, script) as (jobs, begin):
+            add = jobs.desk.store.add
+
+            def slowly(job):
+                time.sleep(0.2)
+                add(job)
+
+            monkeypatch.setattr(jobs.desk.store, "add", slowly)
+            asking = asyncio.create_task(begin())
+            await asyncio.sleep(0.1)
+            asking.cancel()
+            await asyncio.wait([asking])
+            assert asking.cancelled()
+            return len(jobs.desk.store.jobs(LOCAL, 10))
+
+    assert asyncio.run(asyncio.wait_for(whole(), 60)) == 0

@@ -69,12 +69,7 @@ def report(
                 raise ConfigError(f"--{given} is for runs of memagent eval, but these are training runs: omit it")
             _report_training(runs, output, markdown, title or "Training", watch)
             return
-        if watch is not None:
-            raise ConfigError(
-                "--watch is for training runs only: repeat the report of a run of memagent eval when the run has progressed"
-            )
-        if output is None and (given := _given(context, _PAGE_ONLY)):
-            raise ConfigError(f"--{given} is about the page: name its file with -o")
+        _check_evaluation(context, output, watch)
         title = title or "Reading with a memory: results"
         findings = gather(runs, scorer)
         if output is None and markdown is None:
@@ -90,6 +85,16 @@ def report(
             files=samples or (),
         )
         _say_written(output, markdown, f"{len(findings.places):,} readings of {len(runs)} runs")
+
+
+def _check_evaluation(context: typer.Context, output: Path | None, watch: float | None) -> None:
+    """Raises ConfigError for options that have no use for runs of `memagent eval`, or none without a page."""
+    if watch is not None:
+        raise ConfigError(
+            "--watch is for training runs only: repeat the report of a run of memagent eval when the run has progressed"
+        )
+    if output is None and (given := _given(context, _PAGE_ONLY)):
+        raise ConfigError(f"--{given} is about the page: name its file with -o")
 
 
 def _given(context: typer.Context, names: Sequence[str]) -> str | None:

@@ -16,6 +16,15 @@ from memagent.errors import ConfigError, MissingExtraError
 from memagent.home import data_folder
 
 _KeyFile = Annotated[Path, typer.Option("--keys", help="The file of keys.")]
+_Folder = Annotated[Path | None, typer.Option(help="Where readings and files are kept (default: beside the journal).")]
+_Patience = Annotated[float, typer.Option(min=0, help="Seconds for which readings wait for a model's server that is away.")]
+_Drain = Annotated[float, typer.Option(min=0, help="Seconds before the end, once told to end, in which /ready says so.")]
+_Operator = Annotated[
+    str | None, typer.Option(help="The name of the key that sees the metrics of all keys; others see their own.")
+]
+_LogFormat = Annotated[
+    Literal["text", "json"], typer.Option(help="How each request, and each reading that ends, is logged.")
+]
 
 
 @reads
@@ -25,10 +34,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on.")] = 8600,
     keys: Annotated[Path | None, typer.Option(help="A file of keys; see `memagent serve-key`.")] = None,
     root: Annotated[Path | None, typer.Option(help="A folder whose files may be read by their paths below it.")] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="Where readings and files are kept (default: beside the journal)."),
-    ] = None,
+    folder: _Folder = None,
     readings: Annotated[int, typer.Option(min=1, help="Readings under way at the same time.")] = 8,
     readings_per_key: Annotated[int | None, typer.Option(min=1, help="The same, for each key.")] = None,
     queue: Annotated[int, typer.Option(min=0, help="Readings that wait; further ones are refused with 429.")] = 1000,
@@ -36,43 +42,26 @@ def serve(
     upload_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a request or an uploaded file.")] = 256,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,
-    patience: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds for which readings wait for a model's server that is away."),
-    ] = 600,
+    patience: _Patience = 600,
     deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which a reading is given up.")] = None,
-    drain: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds before the end, once told to end, in which /ready says so."),
-    ] = 0,
+    drain: _Drain = 0,
     files_per_key: Annotated[int, typer.Option(min=1, help="Uploaded files that are kept for each key.")] = 1000,
-    operator: Annotated[
-        str | None, typer.Option(help="The name of the key that sees the metrics of all keys; others see their own.")
-    ] = None,
-    log_format: Annotated[
-        Literal["text", "json"], typer.Option(help="How each request, and each reading that ends, is logged.")
-    ] = "text",
+    operator: _Operator = None,
+    log_format: _LogFormat = "text",
 ) -> None:
     """Serve readings over HTTP, to OpenAI clients and by routes of its own."""
     with boundary(), ExitStack() as stack:
         try:
             from memagent.server.log import set_up
-            from memagent.server.run import Place
+            from memagent.server.run import Place, built
             from memagent.server.run import serve as run
             from memagent.server.values import Limits
         except ImportError as error:
             raise MissingExtraError("memagent serve", "serve") from error
         set_up(log_format)
         tracing.start()
-        place = Place(
-            host=host,
-            port=port,
-            folder=folder or data_folder() / "service",
-            keys=keys,
-            root=root,
-            drain=drain,
-            operator=operator,
-        )
+        data = folder or data_folder() / "service"
+        place = Place(host=host, port=port, folder=data, keys=keys, root=root, drain=drain, operator=operator)
         place.check()
         opened = chosen.opened(stack)
         limits = Limits(
@@ -87,8 +76,9 @@ def serve(
             deadline=deadline,
             keep_days=keep_days,
         )
+        app, service = built(stack, place, opened, chosen.model, chosen.base_url, chosen.options, limits)
         say = note if log_format == "text" else logging.getLogger("memagent.server").info
-        run(place, opened, chosen.model, chosen.base_url, chosen.options, limits, say)
+        run(place, app, service, chosen.model, say)
 
 
 def serve_key(

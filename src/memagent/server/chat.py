@@ -11,8 +11,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memagent.conversation import asked
-from memagent.server.clients import attached, awaited, check_model, cut, documents_of, later, names_of, own, tokens
+from memagent.server.clients import attached, awaited, check_model, documents_of, later, names_of, own, tokens
 from memagent.server.following import BEAT, follow, line
+from memagent.server.responses.form import summary_of
 from memagent.server.schemas import ChatRequest
 from memagent.server.state import Keyed, Owner, Service, TheService
 from memagent.server.values import Job
@@ -57,7 +58,7 @@ async def complete(
 
 def _finish(service: Service, job: Job) -> str:
     """Why the answer ended, in OpenAI's words."""
-    return "length" if cut(service, job) else "stop"
+    return "length" if summary_of(service, job).cut else "stop"
 
 
 def _completion(chat: ChatRequest, job: Job, finish: str) -> dict[str, Any]:

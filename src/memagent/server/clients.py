@@ -105,14 +105,6 @@ def tokens(job: Job) -> tuple[int, int, int]:
     return prompt, written, cached
 
 
-def cut(service: Service, job: Job) -> bool:
-    """Whether the answer of a job that was answered ended at its limit of tokens."""
-    assert job.reading is not None
-    assert job.result is not None
-    last = max(0, job.result["turns"] - 1)
-    return any(turn.completion["finish"] == "length" for turn in service.jobs.desk.journal.turns(job.reading, last))
-
-
 def own(job: Job) -> dict[str, Any]:
     """What OpenAI's form has no place for, of a job that was answered."""
     assert job.result is not None

@@ -26,12 +26,9 @@ from memagent.threads import cancellable
 
 _LOG = logging.getLogger("memagent.server")
 _FLUSH = 1.0  # seconds between two notes of what a reading has spent
-_SET = 0.02  # seconds to wait for a signal that is set already
 _AGAIN = 2.0  # seconds after which what could not be noted is tried again
 _NOTED = 10.0  # seconds within which a cancelled reading is noted as that, or nobody waits for it
 _VAIN = 3  # times that a reading finds away what others have found there, and then fails
-
-
 _CANCELLED = {"error": "cancelled", "kind": "cancelled"}
 
 
@@ -252,8 +249,6 @@ class Jobs:
                 await self._held(live, missing)
             else:
                 await self._ended(live, *(("cancelled", _CANCELLED) if missing is not None else (status, values)))
-        except Exception:
-            _LOG.exception("what became of %s could not be noted", live.job.id)
         finally:
             self._pump()
 
@@ -283,14 +278,12 @@ class Jobs:
         if self.outage.reason is None:
             log.told(_LOG, "readings wait", reason=reason)
         self.outage.begin(reason)
-        try:
-            await self._note(live, lambda: self.desk.store.change(live.job.id, status="queued"))
-        except BaseException:
-            self._let_go(live)
-            raise
+        await self._note(live, lambda: self.desk.store.change(live.job.id, status="queued"))
         if live.cancelled:
             await self._ended(live, "cancelled", _CANCELLED)
-        elif not self._closing:
+        elif live.job.status != "queued":
+            self._let_go(live)
+        else:
             live.task, live.before = None, None
             self._queue.put(live.job)
             self._wake(live)
@@ -314,23 +307,22 @@ class Jobs:
         """Whoever waits for a job is let go: it is over, or what became of it cannot be noted."""
         del self._live[live.job.id]
         live.moved.set()
+        self._pump()
 
     async def _note(self, live: _Live, note: Callable[[], Job]) -> None:
-        """Notes what became of a job, as soon as the disk can be written. If the service ends before, the next start goes
-        on with the job."""
+        """Notes what became of a job, as soon as the disk can be written. If the service ends before, or something else is
+        wrong, the job stays as it was, and the next start goes on with it."""
         told = False
         while True:
             try:
                 live.job = await asyncio.to_thread(note)
                 return
             except Exception as error:
-                if away(error) is None:
-                    raise
                 if not told:
-                    _LOG.exception("what became of %s cannot be noted, and is tried again", live.job.id)
+                    _LOG.exception("what became of %s cannot be noted", live.job.id)
                 told = True
-            if self._closing:
-                return
+                if self._closing or away(error) is None:
+                    return
             await asyncio.sleep(_AGAIN)
 
     def _release(self, job: Job, reason: str) -> None:
@@ -389,12 +381,9 @@ class Jobs:
 
     def signal(self, job: Job) -> asyncio.Event:
         """What is set when a job next moves, or is over, or the service ends. Take it before looking at the job, so that no
-        move is missed between."""
-        if (live := self._live.get(job.id)) is not None:
-            return live.moved
-        over = asyncio.Event()
-        over.set()
-        return over
+        move is missed between: a job that is over when this is called is seen to be."""
+        live = self._live.get(job.id)
+        return live.moved if live is not None else asyncio.Event()
 
     @property
     def ending(self) -> bool:
@@ -465,8 +454,6 @@ class Jobs:
 
 async def moved(signal: asyncio.Event, timeout: float) -> None:
     """Waits for a signal, or until the time is over."""
-    if signal.is_set():
-        await asyncio.sleep(_SET)  # of a job that nobody reads it is always set
     with suppress(TimeoutError):
         await asyncio.wait_for(signal.wait(), timeout)
 

@@ -95,21 +95,12 @@ class Place:
         return ConfigError(f"cannot serve on {self.host}, port {self.port}: {why}; choose another --host or --port")
 
 
-def serve(
-    place: Place,
-    opened: OpenModel,
-    model: str,
-    base_url: str | None,
-    options: ReadingOptions,
-    limits: Limits,
-    say: Callable[[str], None],
-) -> None:
-    """Serves until the process is told to end; readings under way then stop, and go on with the next start.
+def serve(place: Place, app: Guard, service: Service, model: str, say: Callable[[str], None]) -> None:
+    """Serves what was `built` until the process is told to end; readings under way go on with the next start.
 
-    Says by `say` where it serves, once it is reached there. Raises ConfigError if it cannot be, and what `built` raises.
+    Says by `say` where it serves, once it is reached there. Raises ConfigError if it cannot be.
     """
     with ExitStack() as stack:
-        app, service = built(stack, place, opened, model, base_url, options, limits)
         listening = [stack.enter_context(one) for one in place.bound()]
         config = uvicorn.Config(
             app,
