@@ -4,7 +4,8 @@
         [--model copier [--changed 0.1] [--kept 512]]
 
 The model is the embedded one, or a Llama whose weights we set so that it copies its memory, all of it or with a share
-`--changed` of its vocabulary replaced (`benchmarks/copier.py`): its readings begin with a memory of `--kept` tokens.
+`--changed` of its vocabulary replaced (`benchmarks/copier.py`): its readings begin with a memory of `--kept` tokens, up to
+some 500: beyond, it takes other words for the next one.
 
 CODE is a checkout of the released code (BytedTsinghua-SIA/MemAgent); its own client runs unchanged, and needs aiohttp and
 tqdm. Both cut the document where the released client does, and use its words, temperature 0 and the paper's rules, so that
