@@ -16,7 +16,7 @@ import pytest
 from memagent.errors import ConfigError, JournalError, ModelUnavailableError
 from memagent.server import outage, store
 from memagent.server.jobs import _Live
-from memagent.server.keys import LOCAL
+from memagent.server.keys import LOCAL, add_key
 from memagent.server.outage import DISK, MODEL, Outage, away
 from memagent.server.run import Place, built
 from memagent.server.state import text_part
@@ -125,9 +125,20 @@ def test_readings_that_wait_for_the_model_can_be_cancelled_and_leave_no_outage(t
 
 
 def test_a_deadline_counts_what_a_reading_waits(tmp_path) -> None:
-    with served(model(Away()), tmp_path, limits=Limits(deadline=0.3)) as client:
-        found = ended(client, client.post("/v1/readings", json=ASKED).json()["id"])
-        assert (found["status"], "deadline" in found["error"]) == ("failed", True)
+    with served(model(Away()), tmp_path, limits=Limits(deadline=2)) as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        until(lambda: client.get(f"/v1/readings/{id}").json()["status"] == "failed")
+        assert "the deadline of 2 s has passed" in client.get(f"/v1/readings/{id}").json()["error"]
+
+
+def test_what_waits_for_the_model_is_in_the_queue(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(outage, "_PAUSES", (600.0,))
+    keys = tmp_path / "keys.txt"
+    ann, bob = ({"Authorization": f"Bearer {add_key(keys, name)}"} for name in ("ann", "bob"))
+    with served(model(Away()), tmp_path / "data", keys=keys, limits=Limits(queue=1)) as client:
+        id = client.post("/v1/readings", json=ASKED, headers=ann).json()["id"]
+        until(lambda: client.get(f"/v1/readings/{id}", headers=ann).json()["progress"].get("held") == MODEL)
+        assert client.post("/v1/readings", json=ASKED, headers=bob).status_code == 429
 
 
 def test_while_others_are_answered_a_reading_fails_that_finds_the_model_away_again_and_again() -> None:

@@ -100,7 +100,7 @@ def _glob(pattern: str) -> Iterator[Found | Skipped]:
     if _is_text(pattern):
         raise DocumentError(
             f"{_shown(pattern)}: these {len(pattern):,} characters are no path. "
-            "If they are the text to read, hand in memagent.from_text(text)"
+            "If they are the text to read, give it on standard input (-), or memagent.from_text(text) in Python"
         )
     if "\0" in pattern or not glob.has_magic(pattern):
         raise DocumentError(f"{_shown(pattern)}: there is no such file or folder. {_remedy(pattern)}")
