@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import socket
 import sqlite3
 import time
@@ -165,8 +166,14 @@ def test_a_server_that_comes_late_is_waited_for_by_a_real_service(tmp_path) -> N
     assert service.stop() == 0
 
 
-def no_room(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+class NoRoom(io.BytesIO):
+    """A file on a full disk: it is opened, and cannot be written."""
+
+    def __init__(self, **_: object) -> None:
+        super().__init__()
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @contextmanager
@@ -228,7 +235,7 @@ def test_a_full_disk_is_said_in_the_form_of_openai_and_by_ready(tmp_path, monkey
         broken = client.post("/v1/readings", json=ASKED)
         assert broken.status_code == 500
         assert broken.json()["error"]["message"] == "an error in memagent (ZeroDivisionError); the log has more"
-        monkeypatch.setattr(store.tempfile, "TemporaryFile", no_room)
+        monkeypatch.setattr(store.tempfile, "TemporaryFile", NoRoom)
         assert client.get("/ready").json() == {"status": "not ready", "reason": DISK}
 
 
