@@ -13,9 +13,10 @@ import pytest
 from memagent.core import Budgets, Completion, Sampling, Turn, make_reader, plan_reading
 from memagent.core.readers.chunkwise import ChunkState
 from memagent.driver import aread, arun, ask, read, read_batch, run
-from memagent.errors import ContextTooLongError, ModelUnavailableError
+from memagent.errors import ContextTooLongError, JournalError, ModelUnavailableError
 from memagent.models.scripted import ScriptedModel
 from memagent.profiles import load_profile
+from memagent.threads import together
 from tests.core.test_reading import PROFILE
 from tests.helpers import StringText, WordTokenizer
 
@@ -348,3 +349,16 @@ def test_verification_leaves_it_to_the_engine_how_many_turns_are_under_way():
     engine.lockstep, engine.concurrency = False, 4
     assert [made.text for made in ask(turns, engine)] == [str(number) for number in range(40)]
     assert peak == 40
+
+
+def test_the_error_that_stops_a_group_of_tasks_keeps_its_cause():
+    async def broken() -> None:
+        raise JournalError("no room") from OSError("disk")
+
+    async def whole() -> None:
+        async with together() as group:
+            group.create_task(broken())
+
+    with pytest.raises(JournalError) as raised:
+        asyncio.run(whole())
+    assert isinstance(raised.value.__cause__, OSError)

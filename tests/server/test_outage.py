@@ -15,6 +15,8 @@ import openai
 import pytest
 
 from memagent.errors import ConfigError, JournalError, ModelUnavailableError
+from memagent.journal import Journal
+from memagent.journal.database import explained
 from memagent.server import outage, store
 from memagent.server.jobs import _Live
 from memagent.server.keys import LOCAL, add_key
@@ -201,6 +203,19 @@ def test_a_disk_that_is_full_for_a_while_costs_no_reading(tmp_path, monkeypatch)
         time.sleep(0.3)
         found = client.get(f"/v1/readings/{id}").json()
         assert (found["status"], found["error"]) == ("running", None)
+        patched.undo()
+        assert ended(client, id)["result"]["answer"] == "4821973"
+
+
+def test_a_turn_that_the_journal_has_no_room_for_is_asked_again_once_it_has(tmp_path, monkeypatch) -> None:
+    def no_room(self, entries) -> None:
+        with explained(tmp_path):
+            full()
+
+    with under_way(tmp_path) as (client, id, go), monkeypatch.context() as patched:
+        patched.setattr(Journal, "append_many", no_room)
+        go()
+        until(lambda: client.get(f"/v1/readings/{id}").json()["progress"].get("held") == DISK)
         patched.undo()
         assert ended(client, id)["result"]["answer"] == "4821973"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from memagent.errors import MemagentError, TrainingError
+from memagent.errors import ConfigError, MemagentError, TrainingError
 from memagent.tasks.words import shipped_words
 from memagent.training import sft
 from memagent.training.config import SftConfig
@@ -168,6 +168,15 @@ def test_words_made_of_pieces_are_for_training_alone(config: SftConfig, start: P
     for listed, drawn in zip(astuple(shipped_words("train")), astuple(trainer.source.materials.words), strict=True):
         assert len(drawn) == 2 * len(listed)
     assert trainer.held_out.materials.words == shipped_words("eval")
+
+
+def test_rows_that_the_model_to_go_on_from_cannot_hold_begin_no_run(config: SftConfig, whole: Path, tmp_path: Path) -> None:
+    first, *others = config.mixture
+    longer = [first.model_copy(update={"tokens": (120, 999)}), *others]
+    again = config.model_copy(update={"start": str(whole / "last"), "model": None, "tokenizer": None, "mixture": longer})
+    with pytest.raises(ConfigError, match="mixture 'dense' has rows of 999 tokens, and the window is 320"):
+        run(again, Launch(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp_path: Path) -> None:
