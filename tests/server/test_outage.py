@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import time
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from urllib.parse import urlsplit
 
 import httpx2 as httpx
 import openai
@@ -115,6 +116,21 @@ def test_a_reading_that_alone_finds_the_model_away_fails_and_holds_up_no_other(t
         good = [client.post("/v1/readings", json=ASKED).json()["id"] for _ in range(6)]
         assert {ended(client, id)["status"] for id in good} == {"answered"}
         assert (ended(client, bad)["status"], ended(client, bad)["error"]) == ("failed", "error 500")
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["away", "refuses"])
+def test_clients_are_not_told_where_the_model_is(tmp_path, away) -> None:
+    with FaultServer(by_server, faults=lambda _: Fault("status", status=404)) as server:
+        url = f"http://127.0.0.1:{free_port()}/v1" if away else server.url
+        there = ["--model", "scripted", "--base-url", url, "--patience", "0", *SIZES]
+        service = ServiceProcess(tmp_path / "home", there)
+        service.start()
+        with service.client as client:
+            said = ended(client, client.post("/v1/readings", json=ASKED).json()["id"])["error"]
+        assert ("the model's server: " if away else "HTTP 404") in said
+        assert "127.0.0.1" not in said
+        assert str(urlsplit(url).port) not in said
+        assert service.stop() == 0
 
 
 def test_readings_that_wait_for_the_model_can_be_cancelled_and_leave_no_outage(tmp_path) -> None:

@@ -268,7 +268,7 @@ class Jobs:
         if missing == DISK:
             return {"error": f"{DISK}: its turns are kept, resume it once there is room", "kind": "disk"}, None
         if isinstance(error, MemagentError):
-            return {"error": str(error), "kind": "model" if isinstance(error, ModelError) else "document"}, None
+            return {"error": self.desk.told(error), "kind": "model" if isinstance(error, ModelError) else "document"}, None
         _LOG.error("%s failed", live.job.id, exc_info=error)
         said = f"an error in memagent ({type(error).__name__}); the log has more"
         return {"error": said, "kind": "internal"}, None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 from memagent.batch.shared import under_way
 from memagent.core.readers.kept import KeptReader
 from memagent.documents import from_text
-from memagent.errors import ConfigError, JournalError, ModelError
+from memagent.errors import ConfigError, JournalError, MemagentError, ModelError
 from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.result import Reading
@@ -63,6 +65,16 @@ class Desk:
         """Raises ConfigError for settings with which no document can be read."""
         with from_text("any") as document, suppress(ModelError):  # the server that counts tokens may be away
             Session(document, self.opened, settings).plan(question)
+
+    def told(self, error: MemagentError) -> str:
+        """What clients are told of an error: its message without the address of the model's server, which is not theirs."""
+        message = str(error)
+        for url in filter(None, (self.opened.base_url, self.base_url)):
+            place = urlsplit(url)
+            port = place.port or {"https": 443}.get(place.scheme, 80)
+            for name in (url, place.netloc, f"{place.hostname}:{port}"):
+                message = message.replace(name, "the model's server")
+        return re.sub(r" ?\[Connect call failed [^]]*\]", "", message)
 
     def whole(self, job: Job) -> Job:
         """The job whose document a follow-up is about. Raises ConfigError if it was deleted."""
