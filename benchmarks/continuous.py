@@ -1,14 +1,14 @@
 """Readings with replies of unlike length: continuous batching against lockstep, and against `generate` of transformers.
 
-    python -m benchmarks.continuous OUT.csv [--hidden 512] [--layers 8] [--readings 32] [--turns 4] [--prompt 300]
-        [--replies even spread gated] [--repeat 2] [--threads 1] [--dtype float32]
+    python -m benchmarks.continuous OUT.csv [--model FOLDER] [--hidden 512] [--layers 8] [--readings 32] [--turns 4]
+        [--prompt 300] [--replies even spread gated] [--repeat 2] [--threads 1] [--dtype float32]
 
-A Llama with random weights replies to the turns of some readings; a turn of a reading comes when the one before it has
-ended. How long replies are is drawn before: *even*: all have 64 tokens; *spread*: 8 to 120, all as likely; *gated*: nine
-of ten have three tokens (a chunk that is skipped), the others 8 to 120. `generate` gets the turns of all readings in one
-batch and goes on to the longest reply; so does lockstep, but rows leave as they are done. Engines take turns; seconds are
-the median of whole runs. `rows` are those of a pass after the prompts, on average. `equal` is the share of replies that
-are those of lockstep.
+A Llama with random weights, or the model of a folder, replies to the turns of some readings: random tokens. A turn of a
+reading comes when the one before it has ended. How long replies are is drawn before: *even*: all have 64 tokens; *spread*:
+8 to 120, all as likely; *gated*: nine of ten have three tokens (a chunk that is skipped), the others 8 to 120. `generate`
+gets the turns of all readings in one batch and goes on to the longest reply; so does lockstep, but rows leave as they are
+done. Engines take turns; seconds are the median of whole runs. `rows` are those of a pass after the prompts, on average.
+`equal` is the share of replies that are those of lockstep.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from threading import Lock
 from typing import Any
 
 import torch
+import transformers
 
 from benchmarks.lookup import Counted, llama
 from benchmarks.readers import write
@@ -32,10 +33,9 @@ from memagent.models.continuous import ContinuousBatch
 from memagent.models.sampler import Row, sample
 
 COLUMNS = (
-    "replies engine parameters dtype readings turns prompt tokens_out seconds passes rows against_generate against_lockstep"
-    " equal repeats"
+    "replies engine kind parameters dtype readings turns prompt tokens_out seconds passes rows against_generate"
+    " against_lockstep equal repeats"
 ).split()
-_VOCABULARY = 8192
 LENGTHS: dict[str, Callable[[random.Random], int]] = {
     "even": lambda draw: 64,
     "spread": lambda draw: draw.randint(8, 120),
@@ -69,13 +69,13 @@ class Engine:
         return row
 
 
-def readings(kind: str, given: argparse.Namespace) -> list[list[Row]]:
+def readings(kind: str, vocabulary: int, given: argparse.Namespace) -> list[list[Row]]:
     """The turns of each reading."""
     draw = random.Random(2)
     return [
         [
             Row(
-                prompt=[draw.randrange(_VOCABULARY) for _ in range(given.prompt)],
+                prompt=[draw.randrange(vocabulary) for _ in range(given.prompt)],
                 max_tokens=LENGTHS[kind](draw),
                 sampling=Sampling(),
             )
@@ -125,7 +125,7 @@ def measured(model: Any, kind: str, given: argparse.Namespace) -> list[dict[str,
     made: dict[str, list[list[int]]] = {}
     for _ in range(given.repeat):
         for name, run in ENGINES.items():
-            of = readings(kind, given)
+            of = readings(kind, model.config.vocab_size, given)
             counts[name] = CountedRows(model)
             began = time.perf_counter()
             run(counts[name], of)
@@ -137,6 +137,7 @@ def measured(model: Any, kind: str, given: argparse.Namespace) -> list[dict[str,
         {
             "replies": kind,
             "engine": name,
+            "kind": model.config.model_type,
             "parameters": sum(one.numel() for one in model.parameters()),
             "dtype": given.dtype,
             "readings": given.readings,
@@ -158,6 +159,7 @@ def measured(model: Any, kind: str, given: argparse.Namespace) -> list[dict[str,
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.continuous")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--readings", type=int, default=32)
@@ -169,7 +171,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--dtype", default="float32")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
-    model = llama(given.hidden, given.layers, given.prompt + 121, given.dtype)
+    if given.model is None:
+        model = llama(given.hidden, given.layers, given.prompt + 121, given.dtype)
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(given.model, dtype=given.dtype).eval()
     rows: list[dict[str, Any]] = []
     for kind in given.replies:
         rows += measured(model, kind, given)

@@ -20,7 +20,7 @@ from memagent.models import continuous
 from memagent.models import lookup as looking
 from memagent.models.cache import FullLayer
 from memagent.models.continuous import ContinuousBatch
-from memagent.models.kinds import _TESTED, _WINDOWED, takes_gaps, takes_rows
+from memagent.models.kinds import _CONVOLVED, _TESTED, _WINDOWED, takes_gaps, takes_rows
 from memagent.models.local import LocalEngine
 from memagent.models.lookup import Lookup
 from memagent.models.open import open_model
@@ -63,7 +63,15 @@ for config in (
 WINDOWED["qwen2, windowed"] = transformers.Qwen2Config(
     **SHAPE, use_sliding_window=True, sliding_window=16, max_window_layers=1
 )
-ALL = {**CONFIGS, **WINDOWED}
+CONVOLVED = {
+    "lfm2": transformers.Lfm2Config(
+        **{**SHAPE, "num_hidden_layers": 4},
+        layer_types=["conv", "full_attention", "full_attention", "conv"],
+        conv_L_cache=4,
+    ),
+    "lfm2, attention last": transformers.Lfm2Config(**SHAPE, layer_types=["conv", "full_attention"]),
+}
+ALL = {**CONFIGS, **WINDOWED, **CONVOLVED}
 
 
 @pytest.fixture(scope="module", params=ALL)
@@ -185,12 +193,12 @@ def test_the_cache_is_no_wider_than_the_rows_under_way(model: Any) -> None:
 
 
 def test_only_kinds_that_were_tested_take_rows() -> None:
-    assert {config.model_type for config in ALL.values()} == _TESTED | _WINDOWED
+    assert {config.model_type for config in ALL.values()} == _TESTED | _WINDOWED | _CONVOLVED
     assert all(takes_rows(config) for config in ALL.values())
-    assert not any(takes_gaps(config) for config in WINDOWED.values())
+    assert not any(takes_gaps(config) for config in (*WINDOWED.values(), *CONVOLVED.values()))
     other = {**SHAPE, "max_position_embeddings": 64}
     refused = [
-        transformers.Lfm2Config(**other, layer_types=["conv", "full_attention"]),
+        transformers.Lfm2MoeConfig(**other, layer_types=["conv", "full_attention"]),
         transformers.LlamaConfig(**other, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
         transformers.MptConfig(vocab_size=300, d_model=64, n_heads=4, n_layers=2),
         transformers.JambaConfig(**{**other, "num_hidden_layers": 2}),
@@ -199,10 +207,11 @@ def test_only_kinds_that_were_tested_take_rows() -> None:
 
 
 def test_rows_join_no_others_where_a_model_would_see_what_is_masked(tmp_path: Any) -> None:
-    running = Running(open_tiny_model(tmp_path), stop_ids=frozenset(), pad_id=0)
+    config = transformers.MptConfig(vocab_size=300, d_model=64, n_heads=4, n_layers=2)
+    running = Running(open_tiny_model(tmp_path, config), stop_ids=frozenset(), pad_id=0)
     rows = [Row(prompt=[5, 6, number], max_tokens=4, sampling=Sampling()) for number in (7, 8)]
     running.join(rows[:1])
-    with pytest.raises(ValueError, match="'lfm2' takes no rows on the way"):
+    with pytest.raises(ValueError, match="'mpt' takes no rows on the way"):
         running.join(rows[1:])
     while running.rows:
         running.step()
@@ -451,7 +460,10 @@ def test_one_turn_that_memory_does_not_hold_fails_and_the_others_go_on(
 
 
 def test_engines_whose_model_sees_what_is_masked_or_that_check_whole_drafts_have_no_batch(tmp_path: Any) -> None:
-    assert LocalEngine(make_tiny_model(tmp_path / "lfm2"), dtype="float32").batch() is None
+    mpt = transformers.MptConfig(vocab_size=300, d_model=64, n_heads=4, n_layers=2)
+    assert LocalEngine(make_tiny_causal(tmp_path / "mpt", mpt), dtype="float32").batch() is None
+    assert LocalEngine(make_tiny_model(tmp_path / "lfm2"), dtype="float32").batch() is not None
+    assert LocalEngine(tmp_path / "lfm2", dtype="float32", speculate=True).batch() is None
     folder = make_tiny_causal(tmp_path / "llama", transformers.LlamaConfig(**SHAPE))
     engine = LocalEngine(folder, dtype="float32")
     assert engine.batch() is not None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import DynamicCache, Lfm2ForCausalLM
+from transformers import Cache, Lfm2ForCausalLM
 from transformers.masking_utils import create_causal_mask
 
 
@@ -28,16 +28,13 @@ def reach(model: Any) -> int | None:
     return int((model.config.conv_L_cache - 1) * (len(kinds) - 1 - _last_attention(model)))
 
 
-def prefill(
-    model: Lfm2ForCausalLM, ids_NT: Tensor, mask_NT: Tensor | None, position_NT: Tensor
-) -> tuple[Tensor, DynamicCache]:
-    """Logits [N, V] after prompts that are padded on the left, and the cache with which the stock model goes on.
+def prefill(model: Lfm2ForCausalLM, ids_NT: Tensor, mask_NT: Tensor | None, position_NT: Tensor, cache: Cache) -> Tensor:
+    """Logits [N, V] after prompts that are padded on the left. Fills the empty cache, with which the stock model goes on.
 
     No prompt is as short as `reach`. `mask_NT` is 1 at tokens and 0 at padding; None: there is no padding.
     """
     body: Any = model.model
     last, tail = _last_attention(model), 1 + (reach(model) or 0)
-    cache = DynamicCache(config=model.config)
     x_NTD = body.embed_tokens(ids_NT)
     cos, sin = rotary = body.rotary_emb(x_NTD, position_ids=position_NT)
     causal = create_causal_mask(
@@ -61,7 +58,7 @@ def prefill(
     for layer in body.layers[last + 1 :]:  # convolutions: they begin in the middle, and only what is right is looked at
         x_NTD = layer(x_NTD, past_key_values=cache)
     logits: Tensor = model.lm_head(body.embedding_norm(x_NTD[:, -1]))
-    return logits, cache
+    return logits
 
 
 def reply_hidden(model: Lfm2ForCausalLM, ids_NT: Tensor, at_NR: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Caches of keys and values whose rows can be exchanged, for models that take rows (`memagent.models.kinds`).
+"""Caches whose rows can be exchanged, for models that take rows (`memagent.models.kinds`).
 
 A row is whatever its mask shows of it. All rows end in the last column; what stands before a shorter one does not matter.
 The caches of transformers are copied whole with every token; what full attention keeps has room here for more.
 
-Shapes: B rows, H heads, T tokens, D head size.
+Shapes: B rows, H heads, T tokens, D head size, C channels, L width of a convolution.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from transformers import Cache, DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from memagent.models.kinds import takes_rows
 
@@ -30,9 +30,7 @@ class RowCache(Cache):
     """A layer for each of a model: those below."""
 
     def __init__(self, config: Any) -> None:
-        full: Any = FullLayer
-        usual: list[Any] = DynamicCache(config=config).layers
-        super().__init__(layers=[WindowLayer(one.sliding_window) if one.is_sliding else full() for one in usual])
+        super().__init__(layers=[_layer(one) for one in DynamicCache(config=config).layers])
 
     def lay_out(self, rows: int, cut: int) -> None:
         """Makes it `rows` rows, of which new ones are the last, without the first `cut` columns; with more columns before
@@ -46,6 +44,33 @@ class RowCache(Cache):
         layers: list[Any] = self.layers
         for mine, theirs in zip(layers, other.layers, strict=True):
             mine.put(places, theirs)
+
+
+def _layer(usual: Any) -> Any:
+    """The layer that does here what this one does."""
+    if isinstance(usual, LinearAttentionLayer):
+        return ConvolutionLayer()
+    full: Any = FullLayer
+    return WindowLayer(usual.sliding_window) if usual.is_sliding else full()
+
+
+class ConvolutionLayer(LinearAttentionLayer):
+    """The last inputs [B, C, L] of one short convolution: of each row its own, however many columns there are."""
+
+    def lay_out(self, rows: int, cut: int) -> None:
+        inputs = self._inputs
+        made = inputs.new_zeros(rows, *inputs.shape[1:])
+        made[: len(inputs)] = inputs
+        self.conv_states[0] = made
+
+    def put(self, places: Sequence[int], other: ConvolutionLayer) -> None:
+        self._inputs[places] = other._inputs
+
+    @property
+    def _inputs(self) -> torch.Tensor:
+        inputs = self.conv_states[0]
+        assert isinstance(inputs, torch.Tensor)  # there was a prompt
+        return inputs
 
 
 class WindowLayer(DynamicSlidingWindowLayer):  # type: ignore[no-untyped-call]

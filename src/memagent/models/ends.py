@@ -19,10 +19,9 @@ def reach(model: Any) -> int | None:
     return None if module is None else module.reach(model)
 
 
-def prefill(model: Any, ids_NT: Any, mask_NT: Any, position_NT: Any) -> tuple[Any, Any]:
-    """Logits [N, V] after prompts that are padded on the left, and the cache with which the stock model goes on."""
-    found: tuple[Any, Any] = _module(model).prefill(model, ids_NT, mask_NT, position_NT)
-    return found
+def prefill(model: Any, ids_NT: Any, mask_NT: Any, position_NT: Any, cache: Any) -> Any:
+    """Logits [N, V] after prompts that are padded on the left. The cache is filled, and the stock model goes on with it."""
+    return _module(model).prefill(model, ids_NT, mask_NT, position_NT, cache)
 
 
 def reply_hidden(model: Any, ids_NT: Any, at_NR: Any) -> Any:

@@ -9,8 +9,10 @@ _LENGTH_MATTERS = {"longrope", "dynamic"}
 
 # Kinds of models of transformers whose replies tests have found equal with and without guesses, and whenever they begin.
 _TESTED = frozenset("gpt2 gpt_neox granite llama mistral mixtral olmo2 phi phi3 qwen2 qwen3 stablelm starcoder2".split())
-# More kinds, of which that was tested only of when they begin: they have layers that see a window.
+# More kinds, of which that was tested only of when they begin: they have layers that see a window, or short convolutions.
 _WINDOWED = frozenset("cohere2 gemma2 gemma3_text gpt_oss olmo3".split())
+_CONVOLVED = frozenset({"lfm2"})
+_KEPT_BY_ROW = {"full_attention", "sliding_attention", "conv"}
 
 
 def takes_drafts(config: Any) -> bool:
@@ -34,11 +36,11 @@ def takes_gaps(config: Any) -> bool:
 
 def takes_rows(config: Any) -> bool:
     """Whether a row may join others that are under way: a kind that is tested, with nothing but attention, over all places
-    or over the last ones.
+    or over the last ones, and short convolutions.
 
-    What such a layer keeps of a row can be put beside what it keeps of others, with masked places before it.
+    What such a layer keeps of a row can be put beside what it keeps of others: keys and values with masked places before
+    them, or the last inputs of a convolution.
     """
     text = config.get_text_config()
     kinds = set(getattr(text, "layer_types", None) or [])
-    attention = kinds <= {"full_attention", "sliding_attention"}
-    return text.model_type in _TESTED | _WINDOWED and attention and takes_drafts(config)
+    return text.model_type in _TESTED | _WINDOWED | _CONVOLVED and kinds <= _KEPT_BY_ROW and takes_drafts(config)

@@ -280,14 +280,14 @@ def _prefilled(
     ids_BT, mask_BT = left_pad(prompts, pad_id, model.device)
     position_BT = _positions(mask_BT)
     mask = mask_BT if bool((mask_BT == 0).any()) else None
-    tail = reach(model)
-    if tail is not None and mask_BT.shape[1] > tail and bool(mask_BT[:, -1 - tail].all()):
-        return *prefill(model, ids_BT, mask, position_BT), mask_BT, position_BT
+    cache, tail = new_cache(model.config), reach(model)
+    if cache is not None and tail is not None and mask_BT.shape[1] > tail and bool(mask_BT[:, -1 - tail].all()):
+        return prefill(model, ids_BT, mask, position_BT, cache), cache, mask_BT, position_BT
     output = model(
         input_ids=ids_BT,
         attention_mask=mask,
         position_ids=position_BT,
-        past_key_values=new_cache(model.config),
+        past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
     )
