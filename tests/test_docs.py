@@ -20,16 +20,20 @@ COMMAND = typer.main.get_command(app)
 
 
 def test_the_readme_runs_from_python(tmp_path, monkeypatch, capsys):
-    (tmp_path / "book.txt").write_text(
-        "It was a cold morning. The access code for amber-falcon is 4821973. They sailed on."
+    book = tmp_path / "build/moby-dick-with-three-facts.txt"
+    book.parent.mkdir()
+    book.write_text(
+        "It was a cold morning. The access code for amber-falcon is 4821973. They sailed on. "
+        "A secret number for quiet-harbor is 7305418."
     )
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
     out = capsys.readouterr().out.splitlines()
-    assert (len(blocks), out[0], out[2]) == (2, "4821973", "4821973")
-    assert "book.txt" in out[1]
+    assert (len(blocks), out[0], out[1], out[-1]) == (2, "4821973", "supported", "7305418")
+    assert "facts.txt" in out[2]
+    assert "The access code for amber-falcon is 4821973." in out[2]
 
 
 def test_names_of_the_python_reference_are_imported_from_where_it_says():

@@ -38,7 +38,7 @@ class ReadOptions(ReadingOptions, total=False):
     base_url  base URL of an OpenAI-compatible server
     encoding  of text files, if detection is wrong
     journal   an open journal makes the reading durable; without one nothing is written
-    verify    hold answers against the document (the default): a few more calls of a model that can quote
+    verify    check answers against the document (the default): a few more calls of a model that can quote
     together  for `read_many`: one reading with one memory for all questions, instead of one reading for each
     watcher   is called after every step with the readings that moved
     """
@@ -56,7 +56,7 @@ class ResumeOptions(TypedDict, total=False):
     """What the functions that resume a reading take.
 
     journal   the journal that has the reading (not given: the default one)
-    verify    hold the answer against the document (the default), if that was not done
+    verify    check the answer against the document (the default), if that was not done
     model     an opened model, and `base_url` a server's base URL, where it is not the one the reading was begun with
     watcher   is called after every step with the readings that moved
     """

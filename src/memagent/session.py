@@ -75,7 +75,7 @@ class Session:
     """Reads `document` with an opened model under `settings`. With a journal, every turn is on disk before the next.
 
     `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again; `label` is
-    kept there beside them. `verified`: answers are held against the document.
+    kept there beside them. `verified`: answers are checked against the document.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def batch(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Answer the questions of many documents, each question to one record. Killed, the same command goes on."""
+    """Answer the questions of many documents, each question to one record. Repeat the command to continue it."""
     with boundary() as hints, ExitStack() as stack:
         from memagent.batch.jobs import JobFile
         from memagent.batch.local import settings_of

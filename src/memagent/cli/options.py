@@ -82,7 +82,10 @@ ThroughMemory = Annotated[
         help="Whether direct, truncate and retrieve write a memory from the text, or answer from the text.",
     ),
 ]
-Tokens = Annotated[int | None, typer.Option(min=1)]
+_ChunkTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of a chunk, at most (5,000, if the window allows).")]
+_MemoryTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of the memory, at most (1,024).")]
+_AnswerTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of the answer, at most (1,024).")]
+_QuestionTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of the question, at most (1,024).")]
 Temperature = Annotated[float, typer.Option(callback=_finite, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(callback=_finite, help="Nucleus sampling.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -212,15 +215,17 @@ def _chosen(
     exit: Exit = None,
     through_memory: ThroughMemory = None,
     profile: Annotated[str | None, typer.Option(help="Prompt profile: a name or a TOML file.")] = None,
-    chunk_tokens: Tokens = None,
-    memory_tokens: Tokens = None,
-    answer_tokens: Tokens = None,
-    question_tokens: Tokens = None,
+    chunk_tokens: _ChunkTokens = None,
+    memory_tokens: _MemoryTokens = None,
+    answer_tokens: _AnswerTokens = None,
+    question_tokens: _QuestionTokens = None,
     reasoning_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens for reasoning before each reply.")] = None,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
     seed: Annotated[int, typer.Option(help="Seed for sampling.")] = 0,
-    rules: Annotated[str, typer.Option(help="How replies are handled: careful or paper.")] = "careful",
+    rules: Annotated[
+        str, typer.Option(help="Replies that are empty, cut or too long: careful (asked again) or paper (taken).")
+    ] = "careful",
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,
     window: Window = None,

@@ -18,7 +18,9 @@ from memagent.home import data_folder
 _KeyFile = Annotated[Path, typer.Option("--keys", help="The file of keys.")]
 _Folder = Annotated[Path | None, typer.Option(help="Where readings and files are kept (default: beside the journal).")]
 _Patience = Annotated[float, typer.Option(min=0, help="Seconds for which readings wait for a model's server that is away.")]
-_Drain = Annotated[float, typer.Option(min=0, help="Seconds before the end, once told to end, in which /ready says so.")]
+_Drain = Annotated[
+    float, typer.Option(min=0, help="Seconds in which it still answers after SIGTERM, but takes nothing new (/ready: 503).")
+]
 _Operator = Annotated[
     str | None, typer.Option(help="The name of the key that sees the metrics of all keys; others see their own.")
 ]
@@ -36,9 +38,9 @@ def serve(
     root: Annotated[Path | None, typer.Option(help="A folder whose files may be read by their paths below it.")] = None,
     folder: _Folder = None,
     readings: Annotated[int, typer.Option(min=1, help="Readings under way at the same time.")] = 8,
-    readings_per_key: Annotated[int | None, typer.Option(min=1, help="The same, for each key.")] = None,
+    readings_per_key: Annotated[int | None, typer.Option(min=1, help="Of these, those of one key.")] = None,
     queue: Annotated[int, typer.Option(min=0, help="Readings that wait; further ones are refused with 429.")] = 1000,
-    queue_per_key: Annotated[int | None, typer.Option(min=0, help="The same, for each key.")] = None,
+    queue_per_key: Annotated[int | None, typer.Option(min=0, help="Of these, those of one key.")] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a request or an uploaded file.")] = 256,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,

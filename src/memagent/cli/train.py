@@ -48,7 +48,7 @@ StopAfter = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no metrics.")]
 Engine = Annotated[
     Literal["local", "verl"],
-    typer.Option(help="local: this process and one device. verl: Ray and verl, as the table [cluster] of CONFIG says."),
+    typer.Option(help="local: this process and one device. verl: Ray and verl, as the table 'cluster' of CONFIG says."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what the run takes (with --engine verl: print what verl would be given).")

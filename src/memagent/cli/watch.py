@@ -63,7 +63,9 @@ def add(
 
 @app.command("run")
 def run(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The name of a watch; all of them without.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The name of a watch; without it, all of them.")
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Read everything afresh: what was edited or deleted is forgotten.")
     ] = False,

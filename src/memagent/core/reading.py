@@ -320,7 +320,7 @@ def plan_reading(
 
 def _check_question(plan: Plan) -> None:
     if plan.form is not None:
-        plan.profile.needs("structured", "an answer that has a form")
+        plan.profile.needs("structured", "an answer that follows a schema")
     if (length := plan.tokenizer.count(plan.asked)) <= plan.budgets.question:
         return
     what, way = "the question has", "ask a shorter question or raise"

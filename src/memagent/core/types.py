@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 # update: may change the memory · note: one of many that are merged later · merge: notes into one note or the memory ·
-# query: what to look for next · answer: ends the reading · verify: holds the answer against the document, after the reading
+# query: what to look for next · answer: ends the reading · verify: checks the answer, after the reading
 TurnKind: TypeAlias = Literal["update", "note", "merge", "query", "answer", "verify"]
 Finish: TypeAlias = Literal["stop", "length"]
 

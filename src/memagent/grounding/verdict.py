@@ -1,4 +1,4 @@
-"""What is known of an answer once it was held against the document."""
+"""What is known of an answer once it was checked against the document."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _OWN = ("verify", "journal")
 class Arguments:
     """What can be said of a model and of how it reads: options of `open_model`, of a reading, and our own.
 
-    `verify`: answers are held against the document. `journal`: a file that readings are written to turn by turn.
+    `verify`: answers are checked against the document. `journal`: a file that readings are written to turn by turn.
     """
 
     opening: Mapping[str, Any]

@@ -26,7 +26,7 @@ class _Step:
     tokens: int
 
     def __str__(self) -> str:
-        doing = f"turn {self.done} of {self.done + self.left}" if self.left else "the answer is held against the document"
+        doing = f"turn {self.done} of {self.done + self.left}" if self.left else "the answer is checked"
         return f"{doing} · {self.tokens:,} tokens of the document read"
 
 
