@@ -230,10 +230,10 @@ def test_the_shipped_recipe_is_valid_and_goes_from_random_weights_to_reinforceme
     assert planned[0].before is None
     assert isinstance(planned[0].config, SftConfig)
     assert planned[0].config.model is not None
-    assert [one.stage.kind for one in planned[-5:]] == ["sft", "sft", "sft", "rl", "sft"]
-    rewarded = planned[-2].config
-    assert isinstance(rewarded, RlConfig)
-    assert {part.reader for part in rewarded.task} == {"memory", "gated", "parallel"}
+    assert [one.stage.kind for one in planned[-6:]] == ["sft", "sft", "sft", "rl", "sft", "rl"]
+    for rewarded in (planned[-3].config, planned[-1].config):
+        assert isinstance(rewarded, RlConfig)
+        assert {part.reader for part in rewarded.task} == {"memory", "gated", "parallel"}
 
 
 def test_the_recipe_in_the_guide_is_valid(tmp_path: Path) -> None:
