@@ -33,6 +33,10 @@ def test_any(answer, accepted, score):
         ("1 and 2", 2 / 3),
         ("1 AND 2", 2 / 3),
         ("1，2、3", 1),
+        ("1. 1\n2. 2\n3. 3", 1),
+        (" (1) 3\n(2) 2\n(3) 1", 1),
+        ("1) 4\n2) 5", 0),
+        ("1.\n2.\n3.", 1),
         ("4", 0),
         ("", 0),
         ("1, 1, 1", 1 / 3),
@@ -166,3 +170,10 @@ def test_the_order_of_accepted_answers_does_not_matter(answer, accepted, mode, r
     shuffled = rng.sample(accepted, len(accepted))
     for name in set(SCORERS) - {"released"}:
         assert SCORERS[name](answer, accepted, mode) == pytest.approx(SCORERS[name](answer, shuffled, mode))
+
+
+@pytest.mark.parametrize(
+    "answer", ["“Schindler’s List”", "Schindler's List.", "«schindlers list»", "（Schindler’s List）。"]
+)
+def test_punctuation_of_every_kind_costs_nothing(answer):
+    assert strict(answer, ["Schindler's List"]) == 1

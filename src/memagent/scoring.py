@@ -21,15 +21,20 @@ Scorer: TypeAlias = Callable[[str, Sequence[str], Mode], float]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SEPARATORS = re.compile(r"[,;\n、]|\band\b")
+_MARKS = {"Pi", "Pf", "Po", "Ps", "Pe"}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+# What numbers the items of a list: "1. ", "(2) ".
+_NUMBERED = re.compile(r"^[ \t]*\(?\d{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 
 
 def normalize(text: str) -> str:
-    """Lower case, compatibility form, no punctuation, no English articles, single spaces (as SQuAD's evaluation does).
+    """Lower case, compatibility form, no punctuation, no English articles, single spaces: as SQuAD's evaluation
+    does, and without quotation marks, full stops and brackets of other scripts too.
 
     Without punctuation "1.5" is "15", and "-5" is "5".
     """
-    return _squad_form(unicodedata.normalize("NFKC", text))
+    plain = unicodedata.normalize("NFKC", text)
+    return _squad_form("".join(one for one in plain if unicodedata.category(one) not in _MARKS))
 
 
 def strict(answer: str, accepted: Sequence[str], mode: Mode = "any") -> float:
@@ -140,8 +145,9 @@ def _squad_form(text: str) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """The normalised items of a list."""
-    items = (normalize(item) for item in _SEPARATORS.split(unicodedata.normalize("NFKC", text).lower()))
+    """The normalised items of a list, without the numbers that count them."""
+    plain = _NUMBERED.sub("", unicodedata.normalize("NFKC", text).lower())
+    items = (normalize(item) for item in _SEPARATORS.split(plain))
     return [item for item in items if item]
 
 

@@ -14,6 +14,8 @@ import pytest
 from memagent.models.open import open_tokenizer
 from memagent.tasks.catalog import CATALOG
 from memagent.tasks.files import SampleFile
+from memagent.tasks.haystack import Haystack
+from tests.tasks.invented import hotpot, write
 
 SYNTHETIC = [name for name, task in CATALOG.items() if not task.questions]
 TEXT = "It was a quiet day. Mr. Grey looked at the sea and said nothing. Then the rain came from the west. " * 400
@@ -203,6 +205,31 @@ def test_behind_a_link_the_texts_stand_beside_the_file(memagent, tmp_path):
 
 
 def test_training_words_make_another_task(memagent, tmp_path):
-    memagent("synth", "grid", "--tokens", 1500, "--samples", 1, "--split", "train", "-o", tmp_path / "s.jsonl")
+    text = ["--haystack", "generated:letter"]
+    memagent("synth", "grid", "--tokens", 1500, "--samples", 1, "--split", "train", *text, "-o", tmp_path / "s.jsonl")
     values = json.loads((tmp_path / "s.jsonl").read_text())
-    assert (values["task"], values["meta"]["split"]) == ("grid split=train", "train")
+    assert (values["task"], values["meta"]["split"]) == ("grid haystack=generated:letter split=train", "train")
+
+
+def test_samples_for_training_are_not_made_of_what_evaluation_uses(memagent, tmp_path):
+    (tmp_path / "whale.txt").write_text(Haystack.shipped().text, encoding="utf-8")
+    dev, mixed = [record | {"split": "dev"} for record in hotpot(2)], hotpot(3)
+    mixed[0]["split"] = "test"
+    write(tmp_path / "dev.json", dev)
+    write(tmp_path / "mixed.json", mixed)
+
+    def synth(*arguments):
+        return memagent("synth", *arguments, "--split", "train", "-o", tmp_path / "s.jsonl")
+
+    refused = synth("niah_single_2", "--tokens", 1500, "--samples", 1)
+    assert (refused.code, "which comes with the package, is for evaluation" in " ".join(refused.err.split())) == (2, True)
+    refused = synth("niah_single_2", "--tokens", 1500, "--samples", 1, "--haystack", tmp_path / "whale.txt")
+    assert (refused.code, "in which memagent evaluates" in " ".join(refused.err.split())) == (2, True)
+    asked = ["hqa", "--tokens", 600, "--samples", 2, "--questions"]
+    refused = synth(*asked, tmp_path / "dev.json")
+    assert (refused.code, "all questions are for evaluation" in " ".join(refused.err.split())) == (2, True)
+    assert not (tmp_path / "s.jsonl").exists()
+    assert synth("vt", "--tokens", 1500, "--samples", 1).code == 0, "its text is noise"
+    assert synth(*asked, tmp_path / "mixed.json").code == 0
+    made = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    assert {one["meta"]["question"] for one in made} == {"h1", "h2"}

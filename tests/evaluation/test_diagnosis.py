@@ -142,6 +142,12 @@ def test_a_fact_cut_by_a_border_is_split_unless_it_is_kept():
     assert kept.verdict == "answer"
 
 
+def test_of_a_cut_fact_without_a_value_nothing_is_claimed():
+    unknown = Fact(text="x" * 20, start=25, end=45)
+    cut = reading(turn(0, 0, 35, "A was American"), turn(1, 35, 100, "A was American"), facts=(unknown,))
+    assert diagnose(cut).verdict == "unknown"
+
+
 @pytest.mark.parametrize(
     ("fate", "verdict"),
     [

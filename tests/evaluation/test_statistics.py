@@ -117,3 +117,10 @@ def test_a_line_needs_two_different_lengths():
 def test_a_line_through_what_never_varies_explains_nothing():
     line = fit_line([(x, 0.1) for x in range(7)])
     assert (line.slope, line.intercept, line.r2, line.n) == (0, 0.1, None, 7)
+
+
+def test_a_difference_over_few_samples_is_never_clear():
+    def found(n):
+        return paired_difference(samples([0] * n), samples([1] * n))
+
+    assert [found(n).clear for n in (1, 5, 6, 20)] == [False, False, True, True]

@@ -189,3 +189,11 @@ def test_runs_over_other_samples_are_one_system_and_repetitions_are_not(tmp_path
     deep, other = opened(tmp_path, "x/run", samples=samples), opened(tmp_path, "y/run", samples=samples)
     assert systems([deep, other]) == ["memory · x/run", "memory · y/run"]
     assert systems([deep, other, first]) == ["memory · x/run", "memory · y/run", f"memory · {tmp_path.name}/a"]
+
+
+def test_profiles_of_one_name_and_other_words_are_other_systems(tmp_path):
+    words = [{"profile": {"name": "mine", "update": update}} for update in ("x", "y", "x")]
+    names = systems([opened(tmp_path, f"run {number}", settings=one) for number, one in enumerate(words)])
+    assert all(name.startswith("memory · profile mine ") for name in names)
+    assert names[0].partition(" · run")[0] == names[2].partition(" · run")[0] != names[1]
+    assert systems([opened(tmp_path, f"again {number}", settings=words[0]) for number in range(1)]) == ["memory"]

@@ -221,3 +221,16 @@ def test_a_state_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:
     torch.save({"step": Killed}, folder / "trainer.pt")
     with pytest.raises(TrainingError, match="cannot be read as a checkpoint"):
         Checkpoints(tmp_path).load()
+
+
+def test_a_run_that_takes_over_a_checkpoint_has_no_best_one_yet(tmp_path: Path) -> None:
+    other, mine = Checkpoints(tmp_path / "other"), Checkpoints(tmp_path / "mine")
+    other.save(80, write(80), state(80, 90), best=True)
+    other.save(100, write(100), state(100, 90))
+    mine.adopt(other, {"best": -1.0, "waited": 0})
+    assert whole(mine, "last") == 100
+    assert mine.load()["best"] == -1.0
+    assert "waited" not in mine.load(), "only what the state has is changed"
+    with pytest.raises(TrainingError, match="nothing was validated"):
+        mine.folder("best")
+    assert other.load()["best"] == 90

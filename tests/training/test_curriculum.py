@@ -12,6 +12,7 @@ import pytest
 
 from memagent.errors import TaskError, TrainingError
 from memagent.models.tokenizers import ByteTokenizer
+from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Sample
 from memagent.tasks.words import split_of
 from memagent.training.curriculum import Curriculum
@@ -164,3 +165,18 @@ def test_made_samples_are_of_the_words_of_training(book: Path) -> None:
     words = {word for _, sample in drawn for fact in sample.facts for word in fact.key.split("-")}
     assert len(words) > 10
     assert {split_of(word) for word in words} == {"train"}
+
+
+def test_a_question_that_its_file_keeps_for_evaluation_is_refused(tmp_path: Path) -> None:
+    curriculum([mix("file", file=written(tmp_path / "fine.jsonl", split="train", question_split="train"))])
+    for kept in ("dev", "test", "validation"):
+        path = written(tmp_path / f"{kept}.jsonl", split="train", question_split=kept)
+        with pytest.raises(TrainingError, match=rf"{kept}-0 asks a question that its file keeps for evaluation \({kept}\)"):
+            curriculum([mix("file", file=path)])
+
+
+def test_the_book_of_evaluation_is_refused_as_a_book(tmp_path: Path) -> None:
+    path = tmp_path / "whale.txt"
+    path.write_text(Haystack.shipped().text, encoding="utf-8")
+    with pytest.raises(TaskError, match=r"whale\.txt is \*Moby-Dick\*, in which memagent evaluates"):
+        curriculum([mix("made", **NEEDLES)], path)

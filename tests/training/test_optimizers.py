@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from memagent.training.optimizers import Muon, orthogonal
+from memagent.training.optimizers import Muon, orthogonal, restore
 
 SHAPES = [(24, 40), (40, 24), (24, 24), (24, 40), (3, 200)]
 
@@ -72,3 +72,15 @@ def test_a_state_goes_on_where_it_was() -> None:
     second.load_state_dict(copy.deepcopy(first.state_dict()))
     walked(second, halves, range(4, 7))
     assert all(torch.equal(one, other) for one, other in zip(whole, halves, strict=True))
+
+
+def test_a_state_is_loaded_into_the_settings_that_a_run_has_now() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    before = torch.optim.AdamW([weight], lr=1.0, weight_decay=0.01)
+    weight.sum().backward()
+    before.step()
+    now = torch.optim.AdamW([weight], lr=0.5, weight_decay=0.5, betas=(0.5, 0.9))
+    restore(now, before.state_dict())
+    [group] = now.param_groups
+    assert (group["lr"], group["weight_decay"], group["betas"]) == (0.5, 0.5, (0.5, 0.9))
+    assert torch.equal(now.state[weight]["exp_avg"], before.state[weight]["exp_avg"])

@@ -378,3 +378,21 @@ def test_lengths_that_nobody_asked_for_share_a_cell() -> None:
         for tokens, meta in lengths
     ]
     assert [cell_of("d", one) for one in samples] == ["d@1024", "d@1024", "d@1024", "d@2048", "d@1000"]
+
+
+def test_a_question_that_is_too_long_begins_no_run_however_late_it_would_be_drawn(
+    config_file: Path, tmp_path: Path
+) -> None:
+    lines = [
+        {"id": f"s{n}", "question": "Which? " * (200 if n == 7 else 1), "document": f"It is {n}.", "answers": [str(n)]}
+        for n in range(400)
+    ]
+    path = tmp_path / "given.jsonl"
+    path.write_text("".join(json.dumps({**line, "meta": {"split": "train"}}) + "\n" for line in lines), encoding="utf-8")
+    mix = f'[[task]]\nname = "given"\nfile = "{path}"\n'
+    (tmp_path / "config.toml").write_text(
+        CONFIG.partition("[[task]]")[0].format(book=config_file.parent / "book.txt") + mix
+    )
+    config = load_config(tmp_path / "config.toml", RlConfig)
+    with pytest.raises(ConfigError, match=r"the question of sample s7 has .* tokens, the question budget is"):
+        Trainer(config, tmp_path / "run")

@@ -24,6 +24,7 @@ from memagent.training.credit import Conversation, Trajectory
 from memagent.training.policy import Policy
 from memagent.training.rl_config import AlgorithmConfig, RlConfig
 from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
+from memagent.training.validation import mean_over_parts
 from tests.training.tiny import as_batch, make_folder
 
 TEXT = "She came home late. The code of a is 12. Nobody said a word. " * 6
@@ -349,3 +350,17 @@ def test_a_part_has_the_reader_and_the_options_of_the_rollout_unless_it_names_it
     }
     held_out = settings_by_name(config, opened, config.validation, config.task)
     assert {one.sampling.temperature for one in held_out.values()} == {0.0}
+
+
+@pytest.mark.parametrize(("reward", "rewards"), [("own", [1.0, 1.0]), ("strict", [0.0, 0.0])])
+def test_a_sample_that_names_its_scorer_is_rewarded_by_it(reward: str, rewards: list[float]) -> None:
+    opened = scripted(lambda turn: "it is 12")
+    settings = settings_for(opened, chunk=150)
+    sample = replace(make_sample(), scorer="contains")
+    [group] = roll_out([("part", sample)], 2, opened, always(settings), AlgorithmConfig(reward=reward), "0")
+    assert group.rewards == rewards
+
+
+def test_one_sample_weighs_no_more_than_the_others_of_its_part() -> None:
+    cells = {"hqa@32768": [1.0] * 9, "hqa@65536": [0.0], "vt@4096": [0.5] * 10, "vt@16384": [0.1] * 10}
+    assert mean_over_parts(cells) == pytest.approx((0.9 + 0.3) / 2)

@@ -71,6 +71,27 @@ def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path,
     assert lines(tmp_path) == lines(whole)
 
 
+def test_a_run_resumed_between_two_lines_of_its_metrics_logs_what_it_would_have(
+    config: SftConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = config.schedule.model_copy(update={"steps": 6})
+    often = config.model_copy(update={"schedule": plan, "log_every": 3, "save_every": 4, "validate_every": 99})
+    run(often, Launch(tmp_path / "whole"))
+    step = Trainer.train_step
+
+    def killed(trainer: Trainer, batches: list[tuple[str, Batch]]) -> Tally:
+        if trainer.step == 5:
+            raise KeyboardInterrupt
+        return step(trainer, batches)
+
+    monkeypatch.setattr(Trainer, "train_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(often, Launch(tmp_path / "stopped"))
+    monkeypatch.undo()
+    run(often, Launch(tmp_path / "stopped", resume=True))
+    assert lines(tmp_path / "stopped") == lines(tmp_path / "whole")
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run(config: SftConfig, start: Path) -> None:
     trainer = Trainer(config, start)
     with torch.no_grad():

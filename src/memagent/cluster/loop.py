@@ -25,6 +25,7 @@ from memagent.evaluation.runner import own_stream
 from memagent.models.open import OpenModel
 from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan
+from memagent.suite_scoring import meant, own_score
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Credit
 from memagent.training.rl_config import RlConfig
@@ -96,14 +97,16 @@ async def _held_out(room: Room, settings: Settings, sample: Sample, version: int
         logging.getLogger(__name__).exception("a held-out reading failed")
         transcript = None
     answer = transcript.answer if transcript else ""
+    chosen = meant(room.config.validation.score, sample.scorer)
+    score = own_score(chosen, answer, sample.answers, sample.mode, sample.meta)
     scores = {name: scorer(answer, sample.answers, sample.mode) for name, scorer in SCORERS.items()}
     if transcript is None:
-        scores = dict.fromkeys(scores, 0.0)
+        score, scores = 0.0, dict.fromkeys(scores, 0.0)
         row = _row((0,), (0,), (0.0,), version, mask=0)  # verl wants a token
     else:
         last = transcript.records[-1].completion
         row = _row(last.prompt_ids or (), last.token_ids or (), last.logprobs or (), version)
-    row.reward_score = scores[room.config.validation.score]
+    row.reward_score = score
     row.extra_fields["reward_extra_info"] = scores | {"failed": float(transcript is None)}
     return row
 

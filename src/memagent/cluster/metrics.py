@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from memagent.training.validation import MEAN
+from memagent.training.validation import MEAN, mean_over_parts
 
 
 def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: float) -> dict[str, float]:
@@ -51,8 +51,8 @@ def cells(found: dict[str, Any], rows: Any) -> dict[str, dict[str, float]]:
         }
         for cell, number in count.items()
     }
-    mean = _mean([values["score"] for values in result.values()])
-    return {**result, MEAN: {"score": mean, "n": float(sum(count.values()))}}
+    scores = {cell: [values["score"]] * count[cell] for cell, values in result.items()}
+    return {**result, MEAN: {"score": mean_over_parts(scores), "n": float(sum(count.values()))}}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -104,7 +104,7 @@ class Diagnosis:
             return "failed"
         if any(trace.shown is None for trace in self.traces):
             return "not_shown"
-        if any(not trace.whole and not trace.gains for trace in self.traces):
+        if any(not trace.whole and not trace.gains for trace in self.traces if trace.followed or not self.updates):
             return "split"
         if not self.updates:
             return "answer" if self.traces else "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ def systems(runs: Sequence[Run]) -> list[str]:
     flat = [_described(run) for run in runs]
     keys = list(dict.fromkeys(key for values in flat for key in values))
     differing = [key for key in keys if len({repr(values.get(key)) for values in flat}) > 1]
-    names = [_name(values, [key for key in differing if _tells(key, values, flat)]) for values in flat]
+    names = [
+        _name(values, [key for key in differing if _tells(key, values, flat)]) + _wording(values, flat) for values in flat
+    ]
     alike: dict[str, list[Run]] = defaultdict(list)
     for name, run in zip(names, runs, strict=True):
         alike[name].append(run)
@@ -35,6 +38,18 @@ def _tells(key: str, values: Mapping[str, Any], flat: Sequence[Mapping[str, Any]
         return True
     same = [repr(other.get(key)) for other in flat if other["reader"] == values["reader"]]
     return len(set(same)) > 1
+
+
+def _wording(values: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> str:
+    """What tells a profile from others of its name, which have other words; "" if there are none."""
+
+    def words(one: Mapping[str, Any]) -> str:
+        return repr(sorted((key, repr(value)) for key, value in one.items() if key.startswith("profile.")))
+
+    name, mine = values.get("profile.name"), words(values)
+    if all(words(one) == mine for one in flat if one.get("profile.name") == name):
+        return ""
+    return f" · profile {name} {hashlib.sha256(mine.encode()).hexdigest()[:6]}"
 
 
 def _repeated(runs: Sequence[Run]) -> bool:

@@ -40,6 +40,15 @@ def known_scorer(name: str) -> str:
     return name
 
 
+# The scorer that a sample names, and strict if it names none.
+OWN = "own"
+
+
+def meant(scorer: str, own: str) -> str:
+    """The scorer that is meant for a sample that names `own` ("" if none)."""
+    return (own or "strict") if scorer == OWN else scorer
+
+
 def own_score(name: str, answer: str, accepted: Sequence[str], mode: Mode, meta: Mapping[str, Any]) -> float:
     """The score by the scorer that a sample names, of this module or of `memagent.scoring`.
 

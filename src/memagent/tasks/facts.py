@@ -108,12 +108,12 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
         answers, facts = ABSENT, []
     facts += document.distractors(asked, options)
     text, planted, tokens = fit(
-        materials.haystack,
+        materials.text,
         materials.tokenizer,
         facts,
         [rng.random() for _ in facts],
         tokens=request.tokens,
-        start=materials.haystack.start(rng),
+        start=materials.text.start(rng),
     )
     sample = Sample(
         id=f"facts-{request.tokens}-{request.seed}-{request.index}",

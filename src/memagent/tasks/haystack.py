@@ -7,7 +7,8 @@ import random
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import cast
@@ -56,15 +57,16 @@ class Haystack:
     @classmethod
     def load(cls, paths: Sequence[Path | str], split: Split = "eval") -> Haystack:
         """Reads UTF-8 files: .txt, .md, or the same gzipped. "generated:KIND" is generated text, with the words of `split`.
-        Raises TaskError that names the file."""
+        Raises TaskError that names the file; in training also for the text that evaluation uses."""
         texts = [read_text(Path(path)) for path in paths if not is_generated(path)]
+        if split == "train":
+            _refuse_moby_dick(zip((path for path in paths if not is_generated(path)), texts, strict=True))
         return cls(texts, lined=[_generated(str(path), split) for path in paths if is_generated(path)])
 
     @classmethod
     def shipped(cls) -> Haystack:
         """*Moby-Dick*, which training never sees (public domain in the United States)."""
-        packed = files("memagent.tasks").joinpath("data", "moby_dick.txt.gz").read_bytes()
-        return cls([gzip.decompress(packed).decode("utf-8").replace("\r\n", "\n")])
+        return cls([_moby_dick()])
 
     def index(self, tokenizer: Tokenizer) -> TokenIndex:
         """The token counts of the base text, made once for each tokenizer."""
@@ -211,6 +213,20 @@ def read_text(path: Path) -> str:
         return raw.decode("utf-8").replace("\r\n", "\n")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+
+
+@cache
+def _moby_dick() -> str:
+    packed = files("memagent.tasks").joinpath("data", "moby_dick.txt.gz").read_bytes()
+    return gzip.decompress(packed).decode("utf-8").replace("\r\n", "\n")
+
+
+def _refuse_moby_dick(texts: Iterable[tuple[Path | str, str]]) -> None:
+    kept = _moby_dick()
+    sentence = kept[len(kept) // 2 :][:400]  # of the middle: other editions begin and end otherwise
+    for path, text in texts:
+        if sentence in text:
+            raise TaskError(f"{path} is *Moby-Dick*, in which memagent evaluates: train in another text")
 
 
 def sentence_borders(text: str) -> list[int]:

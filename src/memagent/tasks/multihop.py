@@ -51,12 +51,12 @@ def multihop(materials: Materials, request: Request, options: MultihopOptions) -
     facts += [_planned(rng, link, needed=False) for link in others]
     depths += [rng.random() for _ in others]
     document, planted, tokens = fit(
-        materials.haystack,
+        materials.text,
         materials.tokenizer,
         facts,
         depths,
         tokens=request.tokens,
-        start=materials.haystack.start(rng),
+        start=materials.text.start(rng),
     )
     sample = Sample(
         id=f"multihop-{request.tokens}-{request.seed}-{request.index}",

@@ -148,7 +148,7 @@ def _hay(
 ) -> tuple[Haystack, int]:
     """The haystack, and the offset where the document begins in it. `needed` are the asked facts as (key, value)."""
     if options.haystack == "essay":
-        return materials.haystack, materials.haystack.start(rng)
+        return materials.text, materials.text.start(rng)
     if options.haystack == "noise":
         return noise_haystack(materials.wording.noise), 0
     asked, words = [key for key, _ in needed], materials.words

@@ -64,6 +64,11 @@ class QuestionSet:
     notes: Mapping[str, int] = field(default_factory=dict)
 
 
+def for_evaluation(meta: Mapping[str, Any]) -> bool:
+    """Whether a question file marks a question as one that is not for training."""
+    return not str(meta.get("question_split", "train")).lower().startswith("train")
+
+
 def question_number(seed: int, task: str, count: int, index: int) -> int:
     """The question, by number, that sample `index` asks. In this seeded order no question repeats before all came."""
     return _order(seed, task, count)[index % count]

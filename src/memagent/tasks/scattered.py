@@ -64,10 +64,8 @@ def make_scattered(name: str, materials: Materials, request: Request, options: S
         for who, thing in zip(owners, things, strict=True)
     ]
     depths = spread(rng, options.count) + spread(rng, options.others)
-    start = materials.haystack.start(rng)
-    document, planted, have = fit(
-        materials.haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start
-    )
+    start = materials.text.start(rng)
+    document, planted, have = fit(materials.text, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
     return checked(
         Sample(
             id=f"{name}-{request.tokens}-{request.seed}-{request.index}",

@@ -21,6 +21,7 @@ from memagent.tasks.catalog import find
 from memagent.tasks.files import Shared, check_replaceable, sample_line
 from memagent.tasks.haystack import Haystack
 from memagent.tasks.question_files import load_questions
+from memagent.tasks.questions import QuestionSet, for_evaluation
 from memagent.tasks.ruler_wording import load_wording
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
@@ -70,11 +71,30 @@ def gather(recipe: Recipe) -> Materials:
     """Loads the files of the recipe. Raises TaskError or ConfigError that names an invalid file."""
     return Materials(
         tokenizer=recipe.tokenizer(),
-        haystack=Haystack.load(recipe.haystack, recipe.split) if recipe.haystack else Haystack.shipped(),
+        haystack=_haystack(recipe),
         words=load_words(recipe.words, recipe.split) if recipe.words else shipped_words(recipe.split),
         wording=load_wording(recipe.wording) if recipe.wording else OURS,
-        questions=load_questions(recipe.questions, passages=recipe.passages) if recipe.questions else None,
+        questions=_questions(recipe, recipe.questions) if recipe.questions else None,
     )
+
+
+def _questions(recipe: Recipe, file: Path) -> QuestionSet:
+    """The questions of a file; for training, without those that it keeps for evaluation."""
+    found = load_questions(file, passages=recipe.passages)
+    if recipe.split == "eval":
+        return found
+    kept = tuple(one for one in found.questions if not for_evaluation(one.meta))
+    if not kept:
+        raise TaskError(f"{file}: its lines say that all questions are for evaluation: give a file with others")
+    left_out = len(found.questions) - len(kept)
+    notes = {"questions for evaluation left out": left_out} if left_out else {}
+    return replace(found, questions=kept, notes={**found.notes, **notes})
+
+
+def _haystack(recipe: Recipe) -> Haystack | None:
+    if recipe.haystack:
+        return Haystack.load(recipe.haystack, recipe.split)
+    return Haystack.shipped() if recipe.split == "eval" else None
 
 
 def make(recipe: Recipe, materials: Materials, name: str, request: Request) -> Sample:

@@ -25,13 +25,24 @@ class Materials:
     """What all samples of a file are made from.
 
     `questions` come from a question file, for tasks that need one. `wording` is ours, or that of a RULER checkout.
+    `haystack` is None where the samples are for training and no text was given: the one of the package is for evaluation.
     """
 
     tokenizer: Tokenizer
-    haystack: Haystack
+    haystack: Haystack | None
     words: Words
     wording: Wording = OURS
     questions: QuestionSet | None = None
+
+    @property
+    def text(self) -> Haystack:
+        """The text that facts are hidden in, for a task that needs one. Raises TaskError if there is none."""
+        if self.haystack is None:
+            raise TaskError(
+                "this task hides its facts in a text, and *Moby-Dick*, which comes with the package, is for evaluation:"
+                " give another text with --haystack FILE, or --haystack generated:KIND"
+            )
+        return self.haystack
 
     def question_set(self, task: str, form: Form, description: str) -> QuestionSet:
         """The questions, for a task that needs them. Raises TaskError if there are none, or if their form is another."""

@@ -56,7 +56,7 @@ def make_tracking(name: str, materials: Materials, request: Request, options: Tr
     facts = interleave(rng, chains)
     depths = sorted(draw_depths(rng, len(facts), options.haystack))
     essay = options.haystack == "essay"
-    haystack = materials.haystack if essay else noise_haystack(materials.wording.noise)
+    haystack = materials.text if essay else noise_haystack(materials.wording.noise)
     start = haystack.start(rng) if essay else 0
     document, planted, have = fit(haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
     return checked(

@@ -64,10 +64,8 @@ def make_updates(name: str, materials: Materials, request: Request, options: Upd
     ]
     facts = interleave(rng, histories)
     depths = sorted(rng.random() for _ in facts)
-    start = materials.haystack.start(rng)
-    document, planted, have = fit(
-        materials.haystack, materials.tokenizer, facts, depths, tokens=request.tokens, start=start
-    )
+    start = materials.text.start(rng)
+    document, planted, have = fit(materials.text, materials.tokenizer, facts, depths, tokens=request.tokens, start=start)
     return checked(
         Sample(
             id=f"{name}-{request.tokens}-{request.seed}-{request.index}",

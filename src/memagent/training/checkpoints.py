@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -88,18 +88,18 @@ class Checkpoints:
         self._tidy()
         return folder
 
-    def adopt(self, other: Checkpoints) -> None:
-        """Takes over the last checkpoint of another run, so that this one goes on from it. Raises as `save` does, and
-        TrainingError if there is none."""
-        source = other.folder("last")
+    def adopt(self, other: Checkpoints, afresh: Mapping[str, Any]) -> None:
+        """Takes over the last checkpoint of another run, so that this one goes on from it, with other values for parts of
+        its state. Raises as `save` does, and TrainingError if there is none."""
+        source, state = other.folder("last"), other.load("last")
         folder = self.run / "checkpoints" / source.name
         temporary = folder.with_suffix(".tmp")
         with writing_model(folder, temporary):
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.copytree(source, temporary)
+            torch.save(state | {name: value for name, value in afresh.items() if name in state}, temporary / _STATE)
             shutil.rmtree(folder, ignore_errors=True)
             temporary.replace(folder)
-            self._link("best", folder)
             self._link("last", folder)
 
     def folder(self, name: Literal["last", "best"] = "last") -> Path:

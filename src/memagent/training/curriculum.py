@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from memagent.core import Tokenizer
 from memagent.errors import TrainingError
 from memagent.tasks.files import SampleFile
 from memagent.tasks.haystack import Haystack
+from memagent.tasks.questions import for_evaluation
 from memagent.tasks.samples import Sample, generator
 from memagent.tasks.task import Materials
 from memagent.tasks.words import shipped_words
@@ -49,10 +50,21 @@ class Curriculum:
             drawn.append((part.name, replace(sample, id=f"{part.name}-{step}-{attempt}-{number}")))
         return drawn
 
+    def from_files(self, names: Sequence[str]) -> Iterator[tuple[str, Sample]]:
+        """All samples of the files of these parts, each with the name of its part."""
+        for name in names:
+            for sample in self._files.get(name, ()):
+                yield name, sample
+
 
 def _training_file(path: Path) -> SampleFile:
     samples = SampleFile.open(path)
     for sample in samples:
+        if for_evaluation(sample.meta):
+            raise TrainingError(
+                f"{path}: sample {sample.id} asks a question that its file keeps for evaluation"
+                f" ({sample.meta['question_split']}), and must not be trained on: make the file from other questions"
+            )
         if sample.meta.get("split") == "eval" and "suite" in sample.meta:
             raise TrainingError(
                 f"{path}: sample {sample.id} is of the evaluation suite {sample.meta['suite']}, and must not be trained on:"

@@ -92,7 +92,7 @@ def exercise_row(source: Source, rng: random.Random, recipe: Recipe, tokens: int
     fixed += len(encode_pieces(source.tokenizer, memory_pieces(exercise.notes))[0])
     room = max(16, tokens - fixed - 4 - 3 * len(exercise.notes.lines))
     word = partial_match(rng, recipe, [key for key, _ in exercise.notes.lines])
-    text, planted = plant_all(rng, source.materials.haystack, facts, int(room * _CHARS_PER_TOKEN), word)
+    text, planted = plant_all(rng, source.materials.text, facts, int(room * _CHARS_PER_TOKEN), word)
     start, end = cut(source.tokenizer, rng, text, room)
     right = turn(text[start:end], visible(planted, text, start, end))
     return source.row(source.prompt(right.prompt), right.reply)

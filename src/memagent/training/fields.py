@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from memagent.scoring import SCORERS
+from memagent.suite_scoring import OWN
 
 
 class Part(BaseModel):
@@ -31,8 +32,8 @@ class Part(BaseModel):
 
 
 def _scorer(value: str) -> str:
-    if value not in SCORERS:
-        raise ValueError(f"no scorer {value!r}; known: {', '.join(SCORERS)}")
+    if value not in (*SCORERS, OWN):
+        raise ValueError(f"no scorer {value!r}; known: {', '.join((*SCORERS, OWN))}")
     return value
 
 

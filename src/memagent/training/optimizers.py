@@ -53,7 +53,16 @@ class Optimizers:
 
     def load_state_dict(self, states: list[dict[str, Any]]) -> None:
         for part, state in zip(self.parts, states, strict=True):
-            part.load_state_dict(state)
+            restore(part, state)
+
+
+def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Loads what an optimizer has learnt of the gradients. Its settings stay those that it was made with: a run that is
+    resumed may have changed them."""
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, kept in zip(optimizer.param_groups, settings, strict=True):
+        group.update(kept)
 
 
 def matrices(model: torch.nn.Module) -> list[torch.nn.Parameter]:

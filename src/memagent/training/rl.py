@@ -26,6 +26,7 @@ from memagent.training.curriculum import Curriculum
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
+from memagent.training.optimizers import restore
 from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import Group, Reading, plans_of_run, retention, settings_by_name
@@ -147,7 +148,7 @@ class Trainer:
         """Undoes a stop."""
         self.policy.restore(state["parameters"])
         self.average.restore(state["average"])
-        self.updater.optimizer.load_state_dict(state["optimizer"])
+        restore(self.updater.optimizer, state["optimizer"])
         self.step, self.best, self.waited = state["step"], state["best"], state["waited"]
 
 
@@ -220,6 +221,7 @@ def summary(trainer: Trainer, batch: Batch, steps: Sequence[Step]) -> dict[str, 
         "reward": _mean([value for values in by_name.values() for value in values]),
         "groups": len(groups),
         "kept": len(batch.kept),
+        "surplus": sum(group.kept for group in groups) - len(batch.kept),
         "no_signal": sum(not group.failed and not group.kept for group in groups),
         "failed": sum(group.failed for group in groups),
         "resampled": batch.resampled,

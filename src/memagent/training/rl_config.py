@@ -52,7 +52,7 @@ class AlgorithmConfig(Part):
     dual_clip     c of the dual clip, 0 for none; kl: β of the k3 penalty; entropy: weight of an entropy bonus
     """
 
-    reward: Scorer = "strict"
+    reward: Scorer = "own"
     shaping: dict[str, float] = Field(default={})
     turns: dict[str, float] = Field(default={})
     credit: Credit = "all"
@@ -166,7 +166,7 @@ class ValidationConfig(Part):
     seed: int = 1_000_003
     batch: Positive = 64
     patience: int = Field(0, ge=0)
-    score: Scorer = "strict"
+    score: Scorer = "own"
     temperature: float = Field(0.0, ge=0, le=10)
     top_p: float = Field(1.0, gt=0, le=1)
     task: list[ValidationTask] = Field(default=[])

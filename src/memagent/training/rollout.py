@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from memagent.core import Completion, Plan, make_reader, template_tokens
 from memagent.driver import Transcript, read_batch
-from memagent.errors import ModelError
+from memagent.errors import ConfigError, ModelError
 from memagent.models.open import OpenModel
-from memagent.scoring import SCORERS
 from memagent.settings import Settings, make_plan, make_settings
+from memagent.suite_scoring import meant, own_score
 from memagent.tasks.samples import Sample
 from memagent.training.credit import Conversation, Trajectory, has_signal, turns_have_signal
 from memagent.training.curriculum import Curriculum
@@ -91,12 +91,21 @@ def settings_by_name(
 
 
 def plans_of_run(config: RlConfig, opened: OpenModel) -> list[Plan]:
-    """Plans of readings of what is drawn at the first, the middle and the last step. Raises what is wrong with the mix."""
+    """Plans of readings of what is drawn at the first, the middle and the last step. Raises what is wrong with the mix, and
+    ConfigError for a question of a file that is longer than its budget, whenever it would be drawn."""
     settings = settings_by_name(config, opened, config.rollout, config.task)
     mix = Curriculum(config.task, config.books, opened.engine.tokenizer, config.seed, config.steps)
     steps = sorted({0, config.steps // 2, config.steps - 1})
     drawn = [one for step in steps for one in mix.draw(step, 0, _DRAWN)]
-    return [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
+    plans = [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
+    budgets = {name: plan.budgets.question for (name, _), plan in zip(drawn, plans, strict=True)}
+    for name, sample in mix.from_files(list(budgets)):
+        if (length := opened.engine.tokenizer.count(sample.question)) > budgets[name]:
+            raise ConfigError(
+                f"task {name!r}: the question of sample {sample.id} has {length:,} tokens, the question budget is"
+                f" {budgets[name]:,}: leave the sample out, or raise rollout.question_tokens"
+            )
+    return plans
 
 
 def wording_tokens(config: RlConfig, opened: OpenModel) -> int:
@@ -166,7 +175,8 @@ def as_reading(
     rounds: int = 1,
 ) -> Reading:
     """A finished reading: its conversations with the tokens that were sampled, and its rewards."""
-    score = SCORERS[algorithm.reward](transcript.answer, sample.answers, sample.mode)
+    scorer = meant(algorithm.reward, sample.scorer)
+    score = own_score(scorer, transcript.answer, sample.answers, sample.mode, sample.meta)
     total = shaped(transcript, sample, score, algorithm.shaping, rounds)
     turns = turn_rewards(transcript, sample, algorithm.turns)
     return Reading(

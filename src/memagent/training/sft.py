@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class Trainer:
         self.step = 0
         self.tokens = 0
         self.best = -1.0
+        self.tally = Tally()  # since the metrics were last logged
 
     def state(self) -> dict[str, Any]:
         """Everything that a step changes."""
@@ -103,6 +104,7 @@ class Trainer:
             "step": self.step,
             "tokens": self.tokens,
             "best": self.best,
+            "tally": asdict(self.tally),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -111,6 +113,7 @@ class Trainer:
         self.average.restore(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
+        self.tally = Tally(**state.get("tally", {}))
 
     def make_step(self, step: int) -> list[tuple[str, Batch]]:
         """The data of a step."""
@@ -189,17 +192,17 @@ def run(config: SftConfig, launch: Launch) -> Trainer:
         held.callback(trainer.helpers.close)
         pool = held.enter_context(ThreadPoolExecutor(1))
         ahead = pool.submit(trainer.make_step, trainer.step)
-        tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
+        began, tokens = time.perf_counter(), trainer.tokens
         while not run.ended:
             batches = ahead.result()
             ahead = pool.submit(trainer.make_step, trainer.step + 1)
-            tally += trainer.train_step(batches)
+            trainer.tally += trainer.train_step(batches)
             step = trainer.step
             if run.is_due(config.log_every):
                 rate = config.schedule.rate_at(step - 1)
-                log.metrics(step, "train", {**tally.summary(), "tokens": trainer.tokens, "lr": rate})
+                log.metrics(step, "train", {**trainer.tally.summary(), "tokens": trainer.tokens, "lr": rate})
                 log.timing(step, {"update": time.perf_counter() - began}, {"update": trainer.tokens - tokens})
-                tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
+                trainer.tally, began, tokens = Tally(), time.perf_counter(), trainer.tokens
             better = False
             if run.is_due(config.validate_every):
                 better = _validated(trainer, log)

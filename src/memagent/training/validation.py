@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memagent.core import Tokenizer
@@ -15,6 +15,7 @@ from memagent.evaluation.runs import Run
 from memagent.evaluation.summary import length_class
 from memagent.models.open import OpenModel
 from memagent.settings import Settings
+from memagent.suite_scoring import meant
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
 from memagent.tasks.synthesis import Recipe, write_samples
@@ -65,7 +66,7 @@ class Validation:
 
     def run(self, step: int, opened: OpenModel, settings: Mapping[str, Settings]) -> dict[str, dict[str, float]]:
         """Reads all samples, with the settings of their part. Per "name@tokens": the mean score, its number of readings,
-        and how many failed (they count as 0); and the mean over these cells."""
+        and how many failed (they count as 0); and the mean over the parts."""
         cells: defaultdict[str, list[float]] = defaultdict(list)
         failed: defaultdict[str, int] = defaultdict(int)
         for name, samples in self._files.items():
@@ -77,16 +78,23 @@ class Validation:
             for placed in Run.open(folder).records():
                 record = placed.record
                 cell = cell_of(name, record)
-                cells[cell].append(record.scores[self._config.score])
+                cells[cell].append(record.scores[meant(self._config.score, record.scorer)])
                 failed[cell] += record.status == "failed"
         result = {
             cell: {"score": sum(found) / len(found), "n": float(len(found)), "failed": float(failed[cell])}
             for cell, found in cells.items()
         }
-        mean = sum(values["score"] for values in result.values()) / len(result)
-        return {**result, MEAN: {"score": mean, "n": float(sum(map(len, cells.values())))}}
+        return {**result, MEAN: {"score": mean_over_parts(cells), "n": float(sum(map(len, cells.values())))}}
+
+
+def mean_over_parts(cells: Mapping[str, Sequence[float]]) -> float:
+    """The mean over the parts of the mean over their readings, however many of them a length has."""
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    for cell, scores in cells.items():
+        parts[cell.rpartition("@")[0]] += scores
+    return sum(sum(found) / len(found) for found in parts.values()) / len(parts)
 
 
 def mean_score(result: Mapping[str, Mapping[str, float]]) -> float:
-    """The mean over the cells: what decides which checkpoint is best."""
+    """The mean over the parts: what decides which checkpoint is best."""
     return result[MEAN]["score"]

@@ -15,9 +15,7 @@ from memagent.evaluation.summary import Row, Summary, row_of, summarize
 from memagent.evaluation.systems import systems
 from memagent.evaluation.tally import Tally
 from memagent.scoring import SCORERS
-from memagent.suite_scoring import own_score
-
-OWN = "own"
+from memagent.suite_scoring import OWN, meant, own_score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +117,7 @@ def _score(record: Record, scorer: str) -> float:
     """As recorded; a scorer that is newer than the record scores now. A reading that failed has 0."""
     if record.status == "failed":
         return 0.0
-    name = (record.scorer or "strict") if scorer == OWN else scorer
+    name = meant(scorer, record.scorer)
     if name in record.scores:
         return record.scores[name]
     try:
