@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import memagent
+from memagent.batch.shared import SharedEngine
 from memagent.choice import choose
 from memagent.errors import ConfigError
 from memagent.models.open import Defaults, OpenModel
@@ -89,3 +92,23 @@ def test_auto_takes_no_options_and_is_for_one_document():
         make_settings(model(), model="scripted", reader="auto", reader_options={"rounds": 2}, profile="default", **BUDGETS)
     with pytest.raises(ConfigError, match="'auto' chooses for one document"):
         memagent.core.make_reader("auto")
+
+
+def test_readings_that_share_a_model_in_process_are_read_as_one_alone_is():
+    opened = model()
+    opened.engine.lockstep = True
+    shared = replace(opened, engine=SharedEngine(opened.engine, 8))
+    assert chosen(LONG, shared).reader == chosen(LONG, opened).reader == "gated"
+
+
+def test_of_several_questions_the_longest_has_to_fit_with_the_document():
+    questions = ["why?", "why is that so, of all that could have been " + "and was not " * 3]
+    opened = model()
+    budgets = {**BUDGETS, "question_tokens": 60}
+    settings = make_settings(opened, model="scripted", reader="auto", profile="default", **budgets)
+    documents = (memagent.from_text(" ".join(["word"] * length)) for length in range(1000, 0, -5))
+    document = next(one for one in documents if choose(one, questions[0], settings, opened).reader == "direct")
+    session = Session(document, opened, settings)
+    readings = session.start(questions)
+    assert [one.plan.reader.name for one in readings] == [session.choice.reader] * 2
+    assert session.choice.reader != "direct"

@@ -205,6 +205,11 @@ def test_parts_of_an_answer_that_was_cut_off_are_no_answer() -> None:
     form = JsonForm(schema_text({"type": "object"}))
     with pytest.raises(ValueError, match="not complete"):
         form.read('{"parties": [{"name": "Ann"}, {"name": "Be')
+    with pytest.raises(ValueError, match="not complete"):
+        form.read('Draft: {"fee": 1}\nFinal: {"fee": 2, "name": "Alder and B')
+    with pytest.raises(ValueError, match="not complete"):
+        form.read('Draft: {"fee": 1}\nFinal: {"fee": 2, "name":')
+    assert form.read('It is {"fee": 1}, as {"the" contract} says.') == '{"fee": 1}'
 
 
 def test_formats_are_checked() -> None:

@@ -51,7 +51,7 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     count, at_once = len(plans["memory"].chunks), opened.engine.concurrency
     if "direct" in plans:
         return Choice(reader="direct", reason="the document fits the window", plans=plans)
-    served = not opened.engine.lockstep
+    served = not getattr(opened.engine, "in_process", opened.engine.lockstep)
     if "parallel" in plans and served and count >= _CHUNKS and at_once >= _AT_ONCE:
         return Choice(reader="parallel", reason=f"{count:,} chunks, {at_once} at a time", plans=plans)
     if "gated" not in plans:

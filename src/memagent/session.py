@@ -101,8 +101,11 @@ class Session:
         self._cuts: dict[tuple[int, str], Chunks] = {}
         self.choice: Choice | None = None
 
-    def _choose(self, question: str) -> None:
-        """Replaces the reader `auto` by a suitable reader. All questions use the same reader."""
+    def choose(self, questions: Sequence[str]) -> None:
+        """Replaces the reader `auto` by one that suits all questions: the longest leaves the least room for a text."""
+        if self.settings.reader != AUTO:
+            return
+        question = max(questions, key=self.opened.engine.tokenizer.count)
         self.choice = choose(self.document, question, self.settings, self.opened)
         self._cuts[len(self.document), ""] = self.choice.plans["memory"].chunks
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
@@ -110,8 +113,7 @@ class Session:
     def plan(self, question: str, known: Chunks | None = None, until: int | None = None) -> Plan:
         """The plan for a question, in the document or its first `until` characters; the first chunks may be `known`. The
         rest is cut once for all questions. Raises ConfigError."""
-        if self.settings.reader == AUTO:
-            self._choose(question)
+        self.choose([question])
         text = self.document if until is None else Beginning(self.document, until)
         key = len(text), known.digest() if known else ""
         plan = make_plan(text, question, self.settings, self.opened, self._cuts.get(key, known))
@@ -140,6 +142,7 @@ class Session:
 
         Like `resume` and `extend`, it stops before it changes the journal if it is done as `cancellable` and cancelled.
         """
+        self.choose(questions)
         plans = [self.plan(question) for question in questions]
         check_cancelled()
         return [

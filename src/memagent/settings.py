@@ -149,6 +149,11 @@ def asked_together(settings: Settings, questions: Sequence[str], opened: OpenMod
             "an answer that follows a schema is for one question: leave out --together (`together` in Python),"
             " or the schema"
         )
+    if settings.reader_options.get("exit"):
+        raise ConfigError(
+            "one reading for several questions goes to the end of the document: leave out --exit (`exit` in Python),"
+            " or --together"
+        )
     asked = list_of(questions, settings.profile, settings.budgets, opened.engine.tokenizer)
     return replace(settings, together=tuple(question.strip() for question in questions)), asked
 

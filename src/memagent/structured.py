@@ -152,6 +152,8 @@ def _values(reply: str, flaws: list[str]) -> Iterator[tuple[Any, int]]:
         except json.JSONDecodeError as error:
             place = found.end()
             if '"' in text[place : error.pos + 1]:  # JSON that is broken, not words in brackets
+                if error.pos == len(text) or error.msg.startswith("Unterminated string"):
+                    raise ValueError("It is not complete JSON") from None
                 return
         except ValueError as error:
             flaws.append(f"It cannot be read: {error}")

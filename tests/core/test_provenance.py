@@ -68,3 +68,11 @@ def test_a_reply_that_was_not_taken_is_no_note():
         "cobalt is 34": (1, span(0, 10)),
         "jade is 78": (3, span(0, 20)),
     }
+
+
+def test_what_a_turn_without_text_wrote_in_words_of_its_own_comes_from_all_that_it_had():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "amber is 12", kind="update", reply="amber is 12")
+    follower.update(1, span(30, 40), "amber is 12", kind="note", reply="jade is 78")
+    follower.update(2, (), "both are known", kind="merge", reply="both are known")
+    assert origins(follower) == {"both are known": (2, (Span(start=0, end=10), Span(start=30, end=40)))}

@@ -13,7 +13,7 @@ from memagent.core import Budgets, Completion, Profile, Sampling, make_reader, p
 from memagent.core.budgets import JOIN_SLACK
 from memagent.core.readers.chunkwise import ChunkState
 from memagent.errors import ConfigError, ContextTooLongError
-from memagent.models.tokenizers import ByteTokenizer
+from memagent.models.tokenizers import ByteTokenizer, EstimateTokenizer
 from memagent.profiles import load_profile
 from tests.helpers import StringText, WordTokenizer, halved, next_turn, replied
 
@@ -169,6 +169,22 @@ def test_what_the_text_does_not_mention_may_be_said_in_words_of_the_question():
     a_plan = plan(question="the access code?")
     assert after(a_plan, "m1", "The text does not mention the access code.").memory == "m1"
     assert after(a_plan, "m1", "There is no change in the access code.").memory != "m1"
+
+
+@pytest.mark.parametrize(
+    ("question", "memory"),
+    [
+        ("Does the warranty include labor?", "The warranty does not include labor."),
+        ("Does the drug contain lactose?", "The drug contains no lactose."),
+        ("Does the plan provide dental benefits?", "The plan does not provide dental benefits."),
+        ("What information does the label provide?", "The label does not provide information."),
+    ],
+)
+def test_a_fact_that_denies_what_the_question_asks_is_a_memory(question, memory):
+    budgets = Budgets(question=20, chunk=16, memory=30)
+    assert after(plan(question=question, budgets=budgets), "m1", memory).memory == memory
+    told = "No information about that in this section."
+    assert after(plan(question=question, budgets=budgets), "m1", told).memory == "m1"
 
 
 @pytest.mark.parametrize(
@@ -402,3 +418,13 @@ def test_without_an_exact_tokenizer_the_server_counts():
 def test_a_stream_of_ones_own_stays_what_it_was_when_results_were_recorded():
     drawn = Sampling(temperature=0.5, seed=7).own("7\x1fa\x1f0")
     assert drawn == Sampling(temperature=0.5, seed=1577442406)
+
+
+@pytest.mark.parametrize(("memory", "kept"), [(60, True), (400, False)])
+def test_reasoning_takes_no_memory_and_hides_none_where_tokens_are_estimated(memory, kept):
+    """The server counted reasoning and memory together; of what it counted, the memory is a third, or three quarters."""
+    words = "word " * memory
+    said = reply(words.strip(), reasoning="thought " * 130, completion_tokens=memory + 130)
+    budgets = Budgets(question=20, chunk=40, memory=100, answer=20, reasoning=200)
+    a_plan = replace(plan(budgets=budgets), tokenizer=EstimateTokenizer())
+    assert (after(a_plan, said).outcome == "kept") == kept

@@ -187,3 +187,26 @@ def test_a_reading_of_several_questions_is_resumed_for_all_of_them(tmp_path):
         ]  # counted once, as turns are
         with pytest.raises(JournalError, match="answers 2 questions: resume it with resume_many"):
             memagent.resume(record.id, document, journal=journal, model=opened())
+
+
+def test_a_question_with_an_address_in_it_is_resumed_as_it_was_asked(tmp_path):
+    questions = ["What is at https://example.org/x?code=SAVE10 and what is the code?", "Who is the captain?"]
+    calls = iter(range(1000))
+
+    def dying(shown):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return script(shown)
+
+    document = memagent.from_text(TEXT)
+    with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
+        with pytest.raises(KeyboardInterrupt):
+            memagent.read_many(document, questions, model=opened(dying), journal=journal, **OPTIONS)
+        results = memagent.resume_many(journal.list()[0].id, document, journal=journal, model=opened())
+        assert [one.answer for one in results] == ["4821973", "Ann"]
+
+
+def test_the_end_of_a_reading_for_several_questions_is_that_of_the_document():
+    options = {**OPTIONS, "reader": "gated", "reader_options": {"exit": True}, "profile": "default"}
+    with pytest.raises(ConfigError, match="leave out --exit"):
+        memagent.read_many(memagent.from_text(TEXT), ["the code?", "the captain?"], model=opened(), **options)

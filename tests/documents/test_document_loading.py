@@ -77,6 +77,17 @@ def test_a_folder_is_read_in_natural_order_and_what_is_left_out_is_listed(tmp_pa
         }
 
 
+@pytest.mark.parametrize("name", ["cut.pdf", "cut.docx", "cut.epub", "cut.html"])
+def test_a_file_of_no_bytes_is_empty_whatever_its_name(tmp_path: Path, name: str) -> None:
+    write(tmp_path, a_txt="fine")
+    (tmp_path / name).touch()
+    with load([tmp_path]) as document:
+        assert names(document, tmp_path) == ["a.txt"]
+        assert [item.reason for item in document.skipped] == ["empty"]
+    with pytest.raises(DocumentError, match=r"the file is empty \(0 bytes\)"):
+        load([tmp_path / name])
+
+
 def test_a_file_in_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, a_txt="fine")
     (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 cut")

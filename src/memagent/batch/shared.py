@@ -29,6 +29,7 @@ class SharedEngine:
     """
 
     lockstep = False
+    in_process = True  # many turns at once are no faster: for the reader `auto`
 
     def __init__(self, engine: Engine, most: int) -> None:
         self._engine = engine

@@ -62,6 +62,9 @@ _MENTION = frozenset(
     "information info details facts anything nothing mention mentions mentioned contain contains contained provide provides"
     " provided discuss discusses discussed include includes included address addresses relevant".split()
 )
+# What a reply is about that only says what it did not find: a text, and not what the text is about.
+_TEXT = frozenset("section chunk text passage article document part".split())
+_REPORT = frozenset("information info details facts mention mentions mentioned relevant".split())
 _FILLING = frozenset(
     "the my this that it there i a an any all so and as at to in from for of on about here above before is are was were has"
     " have been be do does did will need needs needed required necessary remain remains stay stays new further additional"
@@ -96,16 +99,21 @@ def reply_text(completion: Completion, shown: str, reasons: bool) -> tuple[str, 
 
 
 def says_no_change(reply: str, question: str = "") -> bool:
-    """Whether the reply only says that nothing changed (English)."""
+    """Whether the reply only says that nothing changed (English).
+
+    A reply may say in words of the question what it did not find. If it is not about a text, that may be the answer: "The
+    plan includes no dental care".
+    """
     if reply.strip(" .()*_\"'").lower() in _BARE:
         return True
     words = _words(reply)
     if not words & _NEGATIVE:
         return False
     known = _NEGATIVE | _TOPICAL | _MENTION | _FILLING
-    if words & _MENTION:
-        return words <= known | _words(question)
-    return bool(words & _TOPICAL) and words <= known
+    asked = _words(question)
+    if words & _MENTION and words & _TEXT | (words & _REPORT) - asked:
+        return words <= known | asked
+    return bool(words & (_TOPICAL | _MENTION)) and words <= known
 
 
 def _words(text: str) -> set[str]:
@@ -115,14 +123,16 @@ def _words(text: str) -> set[str]:
 def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Tokenizer) -> bool:
     """Whether the reply was cut at the length limit or has more than `budget` tokens.
 
-    Where the tokenizer only estimates, the server's own count decides, unless reasoning is part of it.
+    Where the tokenizer only estimates, the server's own count decides; of what it counted, reasoning and lines that are
+    no part of the memory have the share that they have in the estimate.
     """
     if completion.finish == "length":
         return True
     if tokenizer.exact:
         return tokenizer.count(reply) > budget
-    reasoned = completion.reasoning or reply != completion.text.strip()
-    return not reasoned and completion.completion_tokens > budget + 1  # the end token counts as one
+    written = tokenizer.count(completion.text.strip()) + tokenizer.count(completion.reasoning or "")
+    share = tokenizer.count(reply) / max(1, written)
+    return completion.completion_tokens * share > budget + 1  # the end token counts as one
 
 
 def fit(reply: str, budget: int, tokenizer: Tokenizer, whole_lines: bool) -> str:

@@ -92,10 +92,12 @@ def _words(line: str) -> set[str]:
 
 
 def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOrigin, set[str]]) -> LineOrigin:
-    """The origin of a line that a note wrote, or a merge of `known` lines."""
+    """The origin of a line that a note wrote, or a merge of `known` lines. A turn that showed no text wrote it from these:
+    in words of its own, from any of them."""
     found = _covering(line, known)
     if not found:
-        return LineOrigin(line=line, turn=turn, spans=spans)
+        anywhere = spans or tuple(merged(span for one in known for span in one.spans))
+        return LineOrigin(line=line, turn=turn, spans=anywhere)
     together = tuple(merged(span for one in found for span in one.spans))
     return LineOrigin(line=line, turn=min(one.turn for one in found), spans=together)
 

@@ -155,7 +155,7 @@ def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None
     """Reads one file into the document, or notes why it was skipped. Raises DocumentError."""
     try:
         with _opened(file, stdin, codec) as (source, size):
-            kind = kind_of(source)
+            kind = kind_of(source) if size else "text"
             encoding, pieces = _text_of(source, kind)
             if joiner.add(file.name, kind, encoding, size, pieces):
                 return

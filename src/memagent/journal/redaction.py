@@ -15,12 +15,13 @@ from memagent.journal.values import JSON
 _ANYWHERE = re.compile("apikey|accesskey|privatekey|secret|passw|passphrase|credential|authorization|bearer|cookie")
 _AT_END = re.compile("(token|auth|pwd)$")
 _IN_QUERY = re.compile("(key|sig|signature|code)$")
+_CONTENT = {"settings.together"}
 _SENTENCE = ".,:;!?)]}>'\""  # punctuation around a URL in an error message
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def redact(values: Mapping[str, JSON], what: str) -> dict[str, Any]:
-    """A plain JSON copy of `values`, without credentials in URLs.
+    """A plain JSON copy of `values`, without credentials in URLs, but for questions: they are asked again as they were.
 
     Raises JournalError for a name that stands for a secret, at any depth, and for what is not JSON. `what` leads the names
     in messages.
@@ -32,8 +33,12 @@ def redact(values: Mapping[str, JSON], what: str) -> dict[str, Any]:
             raise JournalError(f"{what} has the key {name!r}: JSON keys are strings")
         if _is_secret(name):
             raise JournalError(f"{where} looks like a secret and was not written: omit it, and pass keys again on resume")
-        copy[name] = _redact_value(value, where)
+        copy[name] = _plain(value) if where in _CONTENT else _redact_value(value, where)
     return copy
+
+
+def _plain(value: JSON) -> Any:
+    return [str(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def strip_urls(text: str) -> str:
