@@ -34,7 +34,10 @@ _USUAL = 16  # documents at the same time in process
 _MISSING_SHOWN = 3
 Jobs = Annotated[Path, typer.Argument(help="A file with one job a line: a JSON object with document and question.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="The folder of the results. An unfinished batch is continued.")
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="The folder of the results; needed but for --dry-run. An unfinished batch goes on."
+    ),
 ]
 AtOnce = Annotated[
     int | None,

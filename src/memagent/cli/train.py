@@ -213,7 +213,8 @@ def gguf(
 ) -> None:
     """Write a model folder as a GGUF file for llama.cpp.
 
-    It knows models of type lfm2, llama, mistral, qwen2 and qwen3 whose tokenizers split words as Llama 3, Qwen or GPT-2 do.
+    It knows models of type lfm2, llama, mistral, qwen2 and qwen3 whose tokenizers split words as those of Llama 3,
+    Qwen, GPT-2 or SmolLM do.
     """
     with boundary():
         from memagent.models.gguf import write_gguf
