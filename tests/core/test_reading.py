@@ -168,6 +168,13 @@ def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
 def test_what_the_text_does_not_mention_may_be_said_in_words_of_the_question():
     a_plan = plan(question="the access code?")
     assert after(a_plan, "m1", "The text does not mention the access code.").memory == "m1"
+    for told in (
+        "The text doesn't mention the access code.",
+        "This does not contain the access code.",
+        "It isn’t mentioned.",
+        "I found nothing about the access code.",
+    ):
+        assert after(a_plan, "m1", told).memory == "m1"
     assert after(a_plan, "m1", "There is no change in the access code.").memory != "m1"
 
 

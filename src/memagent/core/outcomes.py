@@ -65,6 +65,7 @@ _MENTION = frozenset(
 # What a reply is about that only says what it did not find: a text, and not what the text is about.
 _TEXT = frozenset("section chunk text passage article document part".split())
 _REPORT = frozenset("information info details facts mention mentions mentioned relevant".split())
+_OPENING = frozenset("i it this there here nothing".split())
 _FILLING = frozenset(
     "the my this that it there i a an any all so and as at to in from for of on about here above before is are was were has"
     " have been be do does did will need needs needed required necessary remain remains stay stays new further additional"
@@ -73,6 +74,7 @@ _FILLING = frozenset(
 )
 _AROUND = " \n.!()[]<>*_\"'`"
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
+_CONTRACTED = re.compile(r"n['’]t\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -111,13 +113,14 @@ def says_no_change(reply: str, question: str = "") -> bool:
         return False
     known = _NEGATIVE | _TOPICAL | _MENTION | _FILLING
     asked = _words(question)
-    if words & _MENTION and words & _TEXT | (words & _REPORT) - asked:
+    about_text = words & _TEXT | (words & _REPORT) - asked or _WORD.findall(reply)[0].lower() in _OPENING
+    if words & _MENTION and about_text:
         return words <= known | asked
     return bool(words & (_TOPICAL | _MENTION)) and words <= known
 
 
 def _words(text: str) -> set[str]:
-    return {word.lower() for word in _WORD.findall(text)}
+    return {word.lower() for word in _WORD.findall(_CONTRACTED.sub(" not", text))}
 
 
 def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Tokenizer) -> bool:
