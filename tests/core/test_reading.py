@@ -435,3 +435,38 @@ def test_reasoning_takes_no_memory_and_hides_none_where_tokens_are_estimated(mem
     budgets = Budgets(question=20, chunk=40, memory=100, answer=20, reasoning=200)
     a_plan = replace(plan(budgets=budgets), tokenizer=EstimateTokenizer())
     assert (after(a_plan, said).outcome == "kept") == kept
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "The provided section does not contain any information related to the question.",
+        "There is no information in this section that helps answer the question.",
+        "The passage doesn't say who wrote the letter.",
+        "The given section does not provide any information regarding the letter.",
+        "There's nothing relevant in this section.",
+        "I don't see anything relevant in this section.",
+        "The section does not appear to contain relevant information.",
+        "The previous memory is still valid; no new information.",
+        "This section is unrelated to the question.",
+        "Not specified in this section.",
+    ],
+)
+def test_what_models_say_of_a_section_without_news_leaves_the_memory(told):
+    a_plan = plan(question="Who wrote the letter to the mayor?", budgets=Budgets(question=20, chunk=16, memory=30))
+    assert after(a_plan, "m1", told).memory == "m1"
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        "The letter was not written by the mayor.",
+        "The letter does not say who wrote it.",
+        "The mayor says no.",
+        "No. The mayor wrote the letter.",
+        "The letter states nothing.",
+    ],
+)
+def test_what_the_text_says_of_the_question_is_a_memory_although_it_denies(memory):
+    a_plan = plan(question="Who wrote the letter to the mayor?", budgets=Budgets(question=20, chunk=16, memory=30))
+    assert after(a_plan, "m1", memory).memory == memory

@@ -56,21 +56,25 @@ _SENTENCE = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)|\n")
 
 # A reply says that nothing changed if all its words are in these lists, and at least one is negative and one topical. If it
 # says what the text does not mention, it may also contain words of the question.
-_NEGATIVE = frozenset("no not nothing unchanged same keep keeping kept none retain retained maintained irrelevant".split())
+_NEGATIVE = frozenset(
+    "no not nothing unchanged same keep keeping kept none retain retained maintained irrelevant unrelated".split()
+)
 _TOPICAL = frozenset("change changes changed unchanged update updates updated memory nothing irrelevant".split())
 _MENTION = frozenset(
     "information info details facts anything nothing mention mentions mentioned contain contains contained provide provides"
-    " provided discuss discusses discussed include includes included address addresses relevant".split()
+    " provided discuss discusses discussed include includes included address addresses say says state states stated specify"
+    " specifies specified indicate indicates refer refers relevant related unrelated irrelevant".split()
 )
 # What a reply is about that only says what it did not find: a text, and not what the text is about.
 _TEXT = frozenset("section chunk text passage article document part".split())
-_REPORT = frozenset("information info details facts mention mentions mentioned relevant".split())
+_REPORT = frozenset("information info details facts mention mentions mentioned relevant related unrelated".split())
 _OPENING = frozenset("i it this there here nothing".split())
 _FILLING = frozenset(
     "the my this that it there i a an any all so and as at to in from for of on about here above before is are was were has"
     " have been be do does did will need needs needed required necessary remain remains stay stays new further additional"
     " useful helpful previous current existing section chunk text passage article document part found add adds added based"
-    " question problem content answer therefore thus".split()
+    " question problem content answer answers answering help helps regarding concerning given see appear appears seem seems"
+    " still valid therefore thus s".split()
 )
 _AROUND = " \n.!()[]<>*_\"'`"
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
