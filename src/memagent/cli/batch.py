@@ -35,7 +35,7 @@ _MISSING_SHOWN = 3
 Jobs = Annotated[Path, typer.Argument(help="A file with one job a line: a JSON object with document and question.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="The folder of the results (needed, but for --dry-run)."),
+    typer.Option("--output", "-o", help="The folder of the results (required, except with --dry-run)."),
 ]
 AtOnce = Annotated[
     int | None,

@@ -71,7 +71,7 @@ class Desk:
         message = str(error)
         for url in filter(None, (self.opened.base_url, self.base_url)):
             place = urlsplit(url)
-            port = place.port or {"https": 443}.get(place.scheme, 80)
+            port = place.port or (443 if place.scheme == "https" else 80)
             for name in (url, place.netloc, f"{place.hostname}:{port}"):
                 message = message.replace(name, "the model's server")
         return re.sub(r" ?\[Connect call failed [^]]*\]", "", message)
