@@ -23,8 +23,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SEPARATORS = re.compile(r"[,;\n、]|\band\b")
 _MARKS = {"Pi", "Pf", "Po", "Ps", "Pe"}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-# What numbers the items of a list: "1. ", "(2) ".
-_NUMBERED = re.compile(r"^[ \t]*\(?\d{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
+# What numbers the lines of a list: "1. ", "(2) ".
+_NUMBERED = re.compile(r"^[ \t]*\(?(\d{1,3})[.)][ \t]+(?=\S)", re.MULTILINE)
 
 
 def normalize(text: str) -> str:
@@ -146,7 +146,10 @@ def _squad_form(text: str) -> str:
 
 def _items(text: str) -> list[str]:
     """The normalised items of a list, without the numbers that count them."""
-    plain = _NUMBERED.sub("", unicodedata.normalize("NFKC", text).lower())
+    plain = unicodedata.normalize("NFKC", text).lower()
+    numbers = [int(number) for number in _NUMBERED.findall(plain)]
+    if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)):  # else one may be a value: "(215) 555-0488"
+        plain = _NUMBERED.sub("", plain)
     items = (normalize(item) for item in _SEPARATORS.split(plain))
     return [item for item in items if item]
 
