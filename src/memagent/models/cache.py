@@ -61,14 +61,18 @@ class ConvolutionLayer(LinearAttentionLayer):
         inputs = self._inputs
         made = inputs.new_zeros(rows, *inputs.shape[1:])
         made[: len(inputs)] = inputs
-        self.conv_states[0] = made
+        if isinstance(self.conv_states, dict):
+            self.conv_states[0] = made
+        else:
+            self.conv_states = made
 
     def put(self, places: Sequence[int], other: ConvolutionLayer) -> None:
         self._inputs[places] = other._inputs
 
     @property
     def _inputs(self) -> torch.Tensor:
-        inputs = self.conv_states[0]
+        # A layer may have several states in newer versions of transformers (5.23, not 5.9); that of LFM2 has one.
+        inputs: Any = self.conv_states[0] if isinstance(self.conv_states, dict) else self.conv_states
         assert isinstance(inputs, torch.Tensor)  # there was a prompt
         return inputs
 
