@@ -175,8 +175,16 @@ def test_a_question_that_its_file_keeps_for_evaluation_is_refused(tmp_path: Path
             curriculum([mix("file", file=path)])
 
 
-def test_the_book_of_evaluation_is_refused_as_a_book(tmp_path: Path) -> None:
-    path = tmp_path / "whale.txt"
-    path.write_text(Haystack.shipped().text, encoding="utf-8")
-    with pytest.raises(TaskError, match=r"whale\.txt is \*Moby-Dick\*, in which memagent evaluates"):
-        curriculum([mix("made", **NEEDLES)], path)
+def test_the_book_of_evaluation_is_refused_as_a_book_and_as_documents(tmp_path: Path) -> None:
+    whale = Haystack.shipped().text
+    for name, text in (("whale", whale), ("wrapped", "\r\n".join(whale.split())), ("more", BOOK * 30 + whale)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(TaskError, match=rf"{name}\.txt is \*Moby-Dick\*, in which memagent evaluates"):
+            curriculum([mix("made", **NEEDLES)], path)
+    documents = ["A letter. " * 100, whale[300_000:304_000] + " The code is 12. " + whale[304_000:309_000]]
+    lines = [{"question": "Which?", "document": one, "answers": ["12"], "meta": {"split": "train"}} for one in documents]
+    path = tmp_path / "given.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with pytest.raises(TrainingError, match=r"the document of sample line-2 is of \*Moby-Dick\*"):
+        curriculum([mix("file", file=path)])

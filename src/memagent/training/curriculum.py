@@ -9,7 +9,7 @@ from pathlib import Path
 from memagent.core import Tokenizer
 from memagent.errors import TrainingError
 from memagent.tasks.files import SampleFile
-from memagent.tasks.haystack import Haystack
+from memagent.tasks.haystack import Haystack, is_of_evaluation
 from memagent.tasks.questions import for_evaluation
 from memagent.tasks.samples import Sample, generator
 from memagent.tasks.task import Materials
@@ -60,6 +60,11 @@ class Curriculum:
 def _training_file(path: Path) -> SampleFile:
     samples = SampleFile.open(path)
     for sample in samples:
+        if is_of_evaluation(str(sample.document)):
+            raise TrainingError(
+                f"{path}: the document of sample {sample.id} is of *Moby-Dick*, in which memagent evaluates: make the file"
+                " with `memagent synth --split train` and another --haystack"
+            )
         if for_evaluation(sample.meta):
             raise TrainingError(
                 f"{path}: sample {sample.id} asks a question that its file keeps for evaluation"
