@@ -219,8 +219,8 @@ def read_text(path: Path) -> str:
 
 
 def is_of_evaluation(text: str) -> bool:
-    """Whether a text is *Moby-Dick*, in which memagent evaluates, or a part of it: whether an excerpt from the middle of one
-    of its quarters is there, however its lines end."""
+    """Whether a text is *Moby-Dick*, in which memagent evaluates, or a part of it: whether an excerpt from the middle of
+    one of its quarters is there, however its lines end."""
     places = [len(text) * eighth // 8 for eighth in (1, 3, 5, 7)]
     excerpts = [" ".join(text[place : place + _EXCERPT].split()) for place in places]
     return any(2 * len(one) > _EXCERPT and one in _moby_dick_in_one_line() for one in excerpts)
