@@ -54,27 +54,26 @@ _THINK_CLOSE = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNOREC
 _BOXED = re.compile(r"\\boxed\s*\{")
 _SENTENCE = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)|\n")
 
-# A reply says that nothing changed if all its words are in these lists, and at least one is negative and one topical. If it
-# says what the text does not mention, it may also contain words of the question.
+# A reply says that nothing changed if all its words are in these lists, and at least one is negative and one topical or of
+# mention. If it says of the text what the text does not mention, it may also contain words of the question.
 _NEGATIVE = frozenset(
     "no not nothing unchanged same keep keeping kept none retain retained maintained irrelevant unrelated".split()
 )
 _TOPICAL = frozenset("change changes changed unchanged update updates updated memory nothing irrelevant".split())
-_MENTION = frozenset(
-    "information info details facts anything nothing mention mentions mentioned contain contains contained provide provides"
-    " provided discuss discusses discussed include includes included address addresses say says state states stated specify"
-    " specifies specified indicate indicates refer refers relevant related unrelated irrelevant".split()
-)
-# What a reply is about that only says what it did not find: a text, and not what the text is about.
-_TEXT = frozenset("section chunk text passage article document part".split())
+# Said of a text alone; and of what it is about as well ("the plan includes").
 _REPORT = frozenset("information info details facts mention mentions mentioned relevant related unrelated".split())
+_MENTION = _REPORT | frozenset(
+    "anything nothing contain contains contained provide provides provided discuss discusses discussed include includes"
+    " included address addresses say says state states stated specify specifies specified indicate indicates refer refers"
+    " irrelevant".split()
+)
+_TEXT = frozenset("section chunk text passage article document part".split())
 _OPENING = frozenset("i it this there here nothing".split())
 _FILLING = frozenset(
     "the my this that it there i a an any all so and as at to in from for of on about here above before is are was were has"
     " have been be do does did will need needs needed required necessary remain remains stay stays new further additional"
-    " useful helpful previous current existing section chunk text passage article document part found add adds added based"
-    " question problem content answer answers answering help helps regarding concerning given see appear appears seem seems"
-    " still valid therefore thus s".split()
+    " useful helpful previous current existing found add adds added based question problem content answer answers answering"
+    " help helps regarding concerning given see appear appears seem seems still valid therefore thus s".split()
 )
 _AROUND = " \n.!()[]<>*_\"'`"
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
@@ -112,15 +111,18 @@ def says_no_change(reply: str, question: str = "") -> bool:
     """
     if reply.strip(" .()*_\"'").lower() in _BARE:
         return True
-    words = _words(reply)
-    if not words & _NEGATIVE:
+    words, asked = _words(reply), _words(question)
+    if not (words & _NEGATIVE and words & (_TOPICAL | _MENTION)):
         return False
-    known = _NEGATIVE | _TOPICAL | _MENTION | _FILLING
-    asked = _words(question)
-    about_text = words & _TEXT | (words & _REPORT) - asked or _WORD.findall(reply)[0].lower() in _OPENING
-    if words & _MENTION and about_text:
-        return words <= known | asked
-    return bool(words & (_TOPICAL | _MENTION)) and words <= known
+    known = _NEGATIVE | _TOPICAL | _MENTION | _TEXT | _FILLING
+    if words & _MENTION and _is_of_text(reply, words, asked):
+        known |= asked
+    return words <= known
+
+
+def _is_of_text(reply: str, words: set[str], asked: set[str]) -> bool:
+    """Whether a reply speaks of the text that was shown, and not of what the question is about."""
+    return bool(words & _TEXT or words & _REPORT - asked) or _WORD.findall(reply)[0].lower() in _OPENING
 
 
 def _words(text: str) -> set[str]:
