@@ -385,14 +385,12 @@ def test_a_question_that_is_too_long_begins_no_run_however_late_it_would_be_draw
 ) -> None:
     lines = [
         {"id": f"s{n}", "question": "Which? " * (200 if n == 7 else 1), "document": f"It is {n}.", "answers": [str(n)]}
-        for n in range(400)
+        for n in range(9)
     ]
     path = tmp_path / "given.jsonl"
     path.write_text("".join(json.dumps({**line, "meta": {"split": "train"}}) + "\n" for line in lines), encoding="utf-8")
-    mix = f'[[task]]\nname = "given"\nfile = "{path}"\n'
-    (tmp_path / "config.toml").write_text(
-        CONFIG.partition("[[task]]")[0].format(book=config_file.parent / "book.txt") + mix
-    )
+    rare = f'\n[[task]]\nname = "given"\nfile = "{path}"\nweight = 1e-9\n'
+    (tmp_path / "config.toml").write_text(config_file.read_text(encoding="utf-8") + rare, encoding="utf-8")
     config = load_config(tmp_path / "config.toml", RlConfig)
     with pytest.raises(ConfigError, match=r"the question of sample s7 has .* tokens, the question budget is"):
         Trainer(config, tmp_path / "run")

@@ -50,10 +50,10 @@ class Curriculum:
             drawn.append((part.name, replace(sample, id=f"{part.name}-{step}-{attempt}-{number}")))
         return drawn
 
-    def from_files(self, names: Sequence[str]) -> Iterator[tuple[str, Sample]]:
-        """All samples of the files of these parts, each with the name of its part."""
-        for name in names:
-            for sample in self._files.get(name, ()):
+    def from_files(self) -> Iterator[tuple[str, Sample]]:
+        """All samples of files, each with the name of its part."""
+        for name, samples in self._files.items():
+            for sample in samples:
                 yield name, sample
 
 

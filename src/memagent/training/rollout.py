@@ -98,12 +98,12 @@ def plans_of_run(config: RlConfig, opened: OpenModel) -> list[Plan]:
     steps = sorted({0, config.steps // 2, config.steps - 1})
     drawn = [one for step in steps for one in mix.draw(step, 0, _DRAWN)]
     plans = [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
-    budgets = {name: plan.budgets.question for (name, _), plan in zip(drawn, plans, strict=True)}
-    for name, sample in mix.from_files(list(budgets)):
-        if (length := opened.engine.tokenizer.count(sample.question)) > budgets[name]:
+    for name, sample in mix.from_files():
+        budget = settings[name].budgets.question
+        if (length := opened.engine.tokenizer.count(sample.question)) > budget:
             raise ConfigError(
                 f"task {name!r}: the question of sample {sample.id} has {length:,} tokens, the question budget is"
-                f" {budgets[name]:,}: leave the sample out, or raise rollout.question_tokens"
+                f" {budget:,}: leave the sample out, or raise rollout.question_tokens"
             )
     return plans
 
