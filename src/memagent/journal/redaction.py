@@ -15,7 +15,7 @@ from memagent.journal.values import JSON
 _ANYWHERE = re.compile("apikey|accesskey|privatekey|secret|passw|passphrase|credential|authorization|bearer|cookie")
 _AT_END = re.compile("(token|auth|pwd)$")
 _IN_QUERY = re.compile("(key|sig|signature|code)$")
-_CONTENT = {"settings.together"}
+_ASKED = re.compile(r"settings\.together\[")  # questions
 _SENTENCE = ".,:;!?)]}>'\""  # punctuation around a URL in an error message
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
@@ -33,12 +33,8 @@ def redact(values: Mapping[str, JSON], what: str) -> dict[str, Any]:
             raise JournalError(f"{what} has the key {name!r}: JSON keys are strings")
         if _is_secret(name):
             raise JournalError(f"{where} looks like a secret and was not written: omit it, and pass keys again on resume")
-        copy[name] = _plain(value) if where in _CONTENT else _redact_value(value, where)
+        copy[name] = _redact_value(value, where)
     return copy
-
-
-def _plain(value: JSON) -> Any:
-    return [str(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def strip_urls(text: str) -> str:
@@ -48,7 +44,7 @@ def strip_urls(text: str) -> str:
 
 def _redact_value(value: JSON, where: str) -> Any:
     if isinstance(value, str):
-        return strip_urls(value)
+        return value if _ASKED.match(where) else strip_urls(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
