@@ -96,7 +96,7 @@ class Checkpoints:
         temporary = folder.with_suffix(".tmp")
         with writing_model(folder, temporary):
             shutil.rmtree(temporary, ignore_errors=True)
-            shutil.copytree(source, temporary)
+            shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(_STATE))
             torch.save(state | {name: value for name, value in afresh.items() if name in state}, temporary / _STATE)
             shutil.rmtree(folder, ignore_errors=True)
             temporary.replace(folder)
