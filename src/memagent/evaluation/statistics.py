@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 _Numbers: TypeAlias = NDArray[np.float64]
 
 _Z95 = 1.959963984540054
+# Fewer samples show nothing at 95 %: by chance alone, five differ in one direction in one case of sixteen.
+_FEWEST = 6
 _RESAMPLES = 10_000
 _BLOCK = 4_000_000  # numbers drawn at once in a bootstrap; limits its memory and does not change its result
 
@@ -40,9 +42,6 @@ def wilson(total: float, n: int) -> Interval:
     return Interval(0.0 if share <= 0 else max(0.0, middle - half), 1.0 if share >= 1 else min(1.0, middle + half))
 
 
-_FEWEST = 6
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """Mean of b − a over `n` samples that both have, with a 95 % bootstrap interval."""
@@ -53,8 +52,7 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval excludes zero. Fewer than six samples show nothing at 95 %: by chance alone, five differ in
-        one direction in one case of sixteen."""
+        """Whether the interval excludes zero, and there are samples enough for that to say something."""
         return self.n >= _FEWEST and (self.interval.low > 0 or self.interval.high < 0)
 
 
