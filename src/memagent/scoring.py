@@ -21,7 +21,7 @@ Scorer: TypeAlias = Callable[[str, Sequence[str], Mode], float]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SEPARATORS = re.compile(r"[,;\n、]|\band\b")
-_MARKS = {"Pi", "Pf", "Po", "Ps", "Pe"}
+_MARKS = {"Pi", "Pf", "Po", "Ps", "Pe"}  # quotation marks, full stops and the like, brackets; not dashes
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 # What numbers the lines of a list: "1. ", "(2) ".
 _NUMBERED = re.compile(r"^[ \t]*\(?(\d{1,3})[.)][ \t]+(?=\S)", re.MULTILINE)
@@ -29,7 +29,7 @@ _NUMBERED = re.compile(r"^[ \t]*\(?(\d{1,3})[.)][ \t]+(?=\S)", re.MULTILINE)
 
 def normalize(text: str) -> str:
     """Lower case, compatibility form, no punctuation, no English articles, single spaces: as SQuAD's evaluation
-    does, and without quotation marks, full stops and brackets of other scripts too.
+    does, and without the marks of other scripts too.
 
     Without punctuation "1.5" is "15", and "-5" is "5".
     """
