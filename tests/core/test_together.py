@@ -141,6 +141,18 @@ def script(shown):
     return "\n".join(facts) or "nothing"
 
 
+def dying():
+    """The script, interrupted in its fourth turn."""
+    calls = iter(range(1000))
+
+    def reply(shown):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return script(shown)
+
+    return reply
+
+
 def opened(reply=script):
     return OpenModel(engine=ScriptedModel(reply))
 
@@ -162,18 +174,11 @@ def test_read_many_gives_a_result_for_each_question_and_counts_the_cost_once(tmp
 
 
 def test_a_reading_of_several_questions_is_resumed_for_all_of_them(tmp_path):
-    calls = iter(range(1000))
-
-    def dying(shown):
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        return script(shown)
-
     document = memagent.from_text(TEXT)
     with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
         questions = ["What is the code?", "Who is the captain?"]
         with pytest.raises(KeyboardInterrupt):
-            memagent.read_many(document, questions, model=opened(dying), journal=journal, **OPTIONS)
+            memagent.read_many(document, questions, model=opened(dying()), journal=journal, **OPTIONS)
         [record] = journal.list()
         assert record.turns == 3
         engine = opened()
@@ -191,17 +196,10 @@ def test_a_reading_of_several_questions_is_resumed_for_all_of_them(tmp_path):
 
 def test_a_question_with_an_address_in_it_is_resumed_as_it_was_asked(tmp_path):
     questions = ["What is at https://example.org/x?code=SAVE10 and what is the code?", "Who is the captain?"]
-    calls = iter(range(1000))
-
-    def dying(shown):
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        return script(shown)
-
     document = memagent.from_text(TEXT)
     with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
         with pytest.raises(KeyboardInterrupt):
-            memagent.read_many(document, questions, model=opened(dying), journal=journal, **OPTIONS)
+            memagent.read_many(document, questions, model=opened(dying()), journal=journal, **OPTIONS)
         results = memagent.resume_many(journal.list()[0].id, document, journal=journal, model=opened())
         assert [one.answer for one in results] == ["4821973", "Ann"]
 
