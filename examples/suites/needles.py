@@ -1,6 +1,6 @@
 """A task of inspect_ai on a sample file of `memagent synth … --inline`.
 
-inspect eval examples/suites/needles.py -T samples=samples.jsonl --model memagent/embedded
+inspect eval needles.py --model memagent/embedded    # in this folder, with samples.jsonl beside it
 """
 
 from typing import Any
