@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -101,7 +101,7 @@ class Session:
         self._cuts: dict[tuple[int, str], Chunks] = {}
         self.choice: Choice | None = None
 
-    def choose(self, questions: Sequence[str]) -> None:
+    def _choose(self, questions: Sequence[str]) -> None:
         """Replaces the reader `auto` by one that suits all questions: the longest leaves the least room for a text."""
         if self.settings.reader != AUTO:
             return
@@ -110,10 +110,15 @@ class Session:
         self._cuts[len(self.document), ""] = self.choice.plans["memory"].chunks
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
 
+    def plans(self, questions: Sequence[str]) -> Iterator[Plan]:
+        """The plans for several questions, all with the same reader. Raises ConfigError."""
+        self._choose(questions)
+        return map(self.plan, questions)
+
     def plan(self, question: str, known: Chunks | None = None, until: int | None = None) -> Plan:
         """The plan for a question, in the document or its first `until` characters; the first chunks may be `known`. The
         rest is cut once for all questions. Raises ConfigError."""
-        self.choose([question])
+        self._choose([question])
         text = self.document if until is None else Beginning(self.document, until)
         key = len(text), known.digest() if known else ""
         plan = make_plan(text, question, self.settings, self.opened, self._cuts.get(key, known))
@@ -142,8 +147,7 @@ class Session:
 
         Like `resume` and `extend`, it stops before it changes the journal if it is done as `cancellable` and cancelled.
         """
-        self.choose(questions)
-        plans = [self.plan(question) for question in questions]
+        plans = list(self.plans(questions))
         check_cancelled()
         return [
             Progress(plan=plan, state=protocol.start(plan), id=self._enter(plan), ledger=first_ledger(self.journal, plan))

@@ -61,8 +61,7 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
     For the reader `auto`, `choices` has the same numbers for every reader that it could have chosen.
     """
     with cutting(session):
-        session.choose(questions)
-        plans = [session.plan(question) for question in questions]
+        plans = list(session.plans(questions))
     values = _numbers(session, session.settings.reader, plans, price_in, price_out)
     if session.choice is None:
         return values

@@ -32,9 +32,7 @@ def load_document(stack: ExitStack, paths: list[str], encoding: str | None, as_j
 def start(session: Session, asked: list[str], hint: Hint, hints: list[str]) -> list[Progress]:
     """Adds the readings to the journal, and how to resume them to `hints`; an interrupt prevents both."""
     with cutting(session):  # which takes time; the next steps do not
-        session.choose(asked)
-        for question in asked:
-            session.plan(question)
+        for _ in session.plans(asked):
             interrupts.check()
     if session.choice is not None:
         note(f"reader {session.choice.reader}: {session.choice.reason}")
