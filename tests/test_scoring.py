@@ -51,6 +51,12 @@ def test_all_gives_the_fraction_found(answer, score):
     assert all_required(answer, ["1", "2", "3"], "all") == (score == 1)
 
 
+def test_a_number_before_a_value_is_left_out_only_where_it_counts():
+    telephones = ["(215) 555-0488", "(212) 555-0101"]
+    assert strict("\n".join(telephones), telephones, "all") == 1
+    assert strict("1. FC Union", ["1 FC Union"], "all") == 1
+
+
 @pytest.mark.parametrize("gold", ["Simon and Garfunkel", "1,000", "a; b", "x\ny"])
 def test_a_gold_answer_with_separators_scores_one(gold):
     for scorer in (strict, f1):

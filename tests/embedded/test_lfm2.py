@@ -118,3 +118,13 @@ def test_in_bfloat16_replies_begin_as_with_the_stock_model(dtype: torch.dtype, a
         return [row.logprobs[0] for row in rows]
 
     assert first(model) == pytest.approx(first(Counted(model)), abs=0.06)
+
+
+def test_a_model_whose_positions_depend_on_the_length_is_generated_with_as_the_stock_model_is() -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    model = make_model(LAYERS[0], rope_parameters=rope)
+    rows = [Row(prompt=random_ids(1, 30)[0].tolist(), max_tokens=6, sampling=Sampling()) for _ in range(2)]
+    sample(model, rows[:1], stop_ids=frozenset(), pad_id=0)
+    sample(Counted(model), rows[1:], stop_ids=frozenset(), pad_id=0)
+    assert rows[0].ids == rows[1].ids
+    assert len(rows[0].ids) == 6

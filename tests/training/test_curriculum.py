@@ -177,7 +177,12 @@ def test_a_question_that_its_file_keeps_for_evaluation_is_refused(tmp_path: Path
 
 def test_the_book_of_evaluation_is_refused_as_a_book_and_as_documents(tmp_path: Path) -> None:
     whale = Haystack.shipped().text
-    for name, text in (("whale", whale), ("wrapped", "\r\n".join(whale.split())), ("more", BOOK * 30 + whale)):
+    for name, text in (
+        ("whale", whale),
+        ("wrapped", "\r\n".join(whale.split())),
+        ("later", BOOK * 400 + whale),
+        ("first", whale + BOOK * 400),
+    ):
         path = tmp_path / f"{name}.txt"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(TaskError, match=rf"{name}\.txt is \*Moby-Dick\*, in which memagent evaluates"):

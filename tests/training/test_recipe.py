@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from memagent.cli import app
 from memagent.errors import ConfigError
+from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import SftConfig
 from memagent.training.recipe import load_recipe, read_stage
 from memagent.training.rl_config import RlConfig
@@ -119,6 +120,20 @@ def changed(folder: Path, recipe_file: Path, old: str, new: str) -> Path:
     path = folder / "changed.toml"
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     return path
+
+
+def test_a_stage_that_goes_on_from_another_has_no_score_of_its_weights(
+    whole: Path, recipe_file: Path, tmp_path: Path
+) -> None:
+    """Its `best` is of weights that it validated itself."""
+    shutil.copytree(whole / "first", tmp_path / "first", symlinks=True)
+    state = tmp_path / "first/last/trainer.pt"
+    torch.save(torch.load(state) | {"best": 1.0}, state)
+    more = plan(recipe_file, tmp_path)[1]
+    train(more)
+    assert Checkpoints(more.folder).load()["best"] < 1.0
+    adopted = int(Checkpoints(more.before).folder("last").name)
+    assert int(Checkpoints(more.folder).folder("best").name) > adopted
 
 
 def metrics(folder: Path) -> dict[str, str]:

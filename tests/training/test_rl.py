@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,8 +304,9 @@ def test_what_is_validated_and_saved_is_the_average(
     saved = dict(load_model(tmp_path / "model").named_parameters())
     torch.testing.assert_close({each: saved[each].data for each in kept}, kept)
     torch.testing.assert_close(weights(trainer), now)
-    again = Trainer(config, tmp_path)
+    again = Trainer(config.model_copy(update={"update": config.update.model_copy(update={"weight_decay": 0.3})}), tmp_path)
     again.restore(trainer.state())
+    assert {group["weight_decay"] for group in again.updater.optimizer.param_groups} == {0.3}
     with again.average.in_place():
         torch.testing.assert_close(weights(again), kept)
 
@@ -321,6 +323,14 @@ def test_groups_without_signal_are_left_out_and_counted(config_file: Path, tmp_p
     trainer.step += 1
     said = summary(trainer, batch, [])
     assert (said["kept"], said["no_signal"], said["failed"], said["updates"]) == (0, 4, 0, 0)
+    assert said["surplus"] == 0
+    signal = tuple(
+        replace(one, trajectory=replace(one.trajectory, reward=float(number)))
+        for number, one in enumerate(batch.groups[0].readings)
+    )
+    groups = [replace(batch.groups[0], readings=signal)] * 3
+    said = summary(trainer, replace(batch, groups=groups, kept=groups[:2]), [])
+    assert (said["kept"], said["surplus"]) == (2, 1)
 
 
 def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +24,9 @@ from memagent.tasks.samples import Fact, Sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, Trajectory
 from memagent.training.policy import Policy
-from memagent.training.rl_config import AlgorithmConfig, RlConfig
+from memagent.training.rl_config import AlgorithmConfig, RlConfig, ValidationConfig, ValidationTask
 from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
-from memagent.training.validation import mean_over_parts
+from memagent.training.validation import Validation, mean_over_parts
 from tests.training.tiny import as_batch, make_folder
 
 TEXT = "She came home late. The code of a is 12. Nobody said a word. " * 6
@@ -352,15 +354,26 @@ def test_a_part_has_the_reader_and_the_options_of_the_rollout_unless_it_names_it
     assert {one.sampling.temperature for one in held_out.values()} == {0.0}
 
 
-@pytest.mark.parametrize(("reward", "rewards"), [("own", [1.0, 1.0]), ("strict", [0.0, 0.0])])
-def test_a_sample_that_names_its_scorer_is_rewarded_by_it(reward: str, rewards: list[float]) -> None:
+@pytest.mark.parametrize(("reward", "rewards"), [({}, [1.0, 1.0]), ({"reward": "strict"}, [0.0, 0.0])])
+def test_a_sample_that_names_its_scorer_is_rewarded_by_it(reward: dict[str, str], rewards: list[float]) -> None:
     opened = scripted(lambda turn: "it is 12")
     settings = settings_for(opened, chunk=150)
     sample = replace(make_sample(), scorer="contains")
-    [group] = roll_out([("part", sample)], 2, opened, always(settings), AlgorithmConfig(reward=reward), "0")
+    [group] = roll_out([("part", sample)], 2, opened, always(settings), AlgorithmConfig(**reward), "0")
     assert group.rewards == rewards
 
 
 def test_one_sample_weighs_no_more_than_the_others_of_its_part() -> None:
     cells = {"hqa@32768": [1.0] * 9, "hqa@65536": [0.0], "vt@4096": [0.5] * 10, "vt@16384": [0.1] * 10}
     assert mean_over_parts(cells) == pytest.approx((0.9 + 0.3) / 2)
+
+
+@pytest.mark.parametrize(("score", "mean"), [({}, 1.0), ({"score": "strict"}, 0.0)])
+def test_a_sample_that_names_its_scorer_is_validated_by_it(tmp_path: Path, score: dict[str, str], mean: float) -> None:
+    line = {"id": "s", "question": "Which?", "document": "It is 12. " * 20, "answers": ["12"], "scorer": "contains"}
+    (tmp_path / "given.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    task = ValidationTask(name="given", file=tmp_path / "given.jsonl")
+    opened = scripted(lambda turn: "it is 12")
+    validation = Validation(ValidationConfig(task=[task], **score), tmp_path / "out", opened.engine.tokenizer)
+    found = validation.run(0, opened, always(settings_for(opened, chunk=150)))
+    assert found["mean"] == {"score": mean, "n": 1.0}
