@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import threading
 import weakref
 
 import pytest
@@ -116,27 +117,47 @@ def of_tokens(user, tokens):
     return Turn(id="t", kind="update", user=user, max_tokens=tokens, sampling=Sampling(temperature=1.0, seed=1))
 
 
-def test_turns_join_those_that_are_under_way_where_the_model_allows_that(llama):
-    order = []
+def test_turns_join_those_that_are_under_way_where_the_model_allows_that(llama, monkeypatch):
+    whole, order = llama.model, []
+    turns = {"long": of_tokens("the house on the hill", 300), **{name: of_tokens(name, 3) for name in "abcd"}}
+    passes = {10 * number: name for number, name in enumerate(turns) if number}
+    reached, came = ({name: threading.Event() for name in "abcd"} for _ in range(2))
 
-    async def one(engine, name, turn, after=0.0):
-        await asyncio.sleep(after)
+    class Waits:
+        """In its 10th, 20th, 30th and 40th pass, another turn comes."""
+
+        config, device, calls = whole.config, whole.device, 0
+
+        def __call__(self, **options):
+            self.calls += 1
+            if (name := passes.get(self.calls)) is not None:
+                reached[name].set()
+                assert came[name].wait(60)
+            return whole(**options)
+
+    async def one(engine, name, turn):
+        if name in reached:
+            assert await asyncio.to_thread(reached[name].wait, 60)
         with engine.reading():
-            made = await engine.agenerate(turn)
+            asked = asyncio.create_task(engine.agenerate(turn))
+            await asyncio.sleep(0)
+            if name in came:
+                came[name].set()
+            made = await asked
         order.append(name)
         return made
-
-    turns = {"long": of_tokens("the house on the hill", 300), **{name: of_tokens(name, 3) for name in "abcd"}}
 
     async def main():
         engine = SharedEngine(llama, 8)
         return await asyncio.gather(
-            *(one(engine, name, turn, after=0.02 * number) for number, (name, turn) in enumerate(turns.items())),
+            *(one(engine, name, turn) for name, turn in turns.items()),
             one(engine, "too long", of_tokens("word " * 600, 3)),
             return_exceptions=True,
         )
 
-    *made, error = asyncio.run(main())
+    with monkeypatch.context() as patch:
+        patch.setattr(llama, "model", Waits())
+        *made, error = asyncio.run(main())
     assert order[-1] == "long"
     assert [one.token_ids for one in made] == [one.token_ids for one in llama.generate(list(turns.values()))]
     assert isinstance(error, ContextTooLongError)
