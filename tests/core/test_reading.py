@@ -155,6 +155,8 @@ def test_paper_rules_let_an_empty_reply_wipe_the_memory():
         "No change to the memory based on this section.",
         "The section is irrelevant, so I will keep the memory as it is.",
         "Previous memory retained.",
+        "The memory remains unchanged as it stands.",
+        "The new memory is the same as the old memory, as the section does not contribute anything new to the question.",
         "N/A",
         "None.",
     ],
@@ -163,6 +165,15 @@ def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
     state = after(plan(), "m1", prose)
     assert (state.outcome, state.memory, state.part) == ("unchanged", "m1", 2)
     assert after(plan(rules="paper"), "m1", prose).memory != "m1"
+
+
+@pytest.mark.parametrize("memory", ["", "m1"])
+def test_the_words_for_an_empty_memory_are_no_memory(memory):
+    a_plan = plan()
+    for reply in (a_plan.profile.empty_memory, a_plan.profile.empty_memory.upper() + "."):
+        state = after(a_plan, memory, reply)
+        assert (state.outcome, state.memory) == ("unchanged", memory)
+    assert after(plan(rules="paper"), memory, a_plan.profile.empty_memory).memory == a_plan.profile.empty_memory
 
 
 def test_what_the_text_does_not_mention_may_be_said_in_words_of_the_question():

@@ -64,16 +64,17 @@ _TOPICAL = frozenset("change changes changed unchanged update updates updated me
 _REPORT = frozenset("information info details facts mention mentions mentioned relevant related unrelated".split())
 _MENTION = _REPORT | frozenset(
     "anything nothing contain contains contained provide provides provided discuss discusses discussed include includes"
-    " included address addresses say says state states stated specify specifies specified indicate indicates refer refers"
-    " irrelevant".split()
+    " included address addresses contribute contributes say says state states stated specify specifies specified indicate"
+    " indicates refer refers irrelevant".split()
 )
 _TEXT = frozenset("section chunk text passage article document part".split())
 _OPENING = frozenset("i it this there here nothing".split())
 _FILLING = frozenset(
     "the my this that it there i a an any all so and as at to in from for of on about here above before is are was were has"
     " have been be do does did will need needs needed required necessary remain remains stay stays new further additional"
-    " useful helpful previous current existing found add adds added based question problem content answer answers answering"
-    " help helps regarding concerning given see appear appears seem seems still valid therefore thus s".split()
+    " useful helpful previous current existing old stands found add adds added based question problem content answer"
+    " answers answering help helps regarding concerning given see appear appears seem seems still valid therefore"
+    " thus s".split()
 )
 _AROUND = " \n.!()[]<>*_\"'`"
 _BARE = frozenset({"none", "n/a", "na", "nothing"})
@@ -262,18 +263,20 @@ def judge(
     *,
     question: str,
     memory: str,
+    empty: str,
     budget: int,
     tokenizer: Tokenizer,
     rules: Rules,
     check: MemoryCheck | None,
     retried: bool,
 ) -> Judgement:
-    """Judges the reply to a memory update. `retried`: this is the second reply, so the turn is not repeated."""
+    """Judges the reply to a memory update. `retried`: this is the second reply, so the turn is not repeated. `empty` is the
+    text that stands for an empty memory in prompts: a reply that repeats it is no memory."""
     careful = rules == "careful"
     again = careful and not retried
     if not reply:
         return Judgement(outcome="retry_empty") if again else Judgement(outcome="empty", text=None if careful else "")
-    if careful and says_no_change(reply, question):
+    if careful and (says(reply, empty) or says_no_change(reply, question)):
         return Judgement(outcome="unchanged")
     fitted = over_budget(reply, completion, budget, tokenizer)
     if fitted:

@@ -233,6 +233,7 @@ class Plan:
             completion,
             question=self.question,
             memory=memory,
+            empty=self.profile.empty_memory,
             budget=self.budgets.memory,
             tokenizer=self.tokenizer,
             rules=self.rules,
