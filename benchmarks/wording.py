@@ -6,6 +6,8 @@
 A reading is many turns; these are the three kinds of turn that decide whether it is right, each asked once a sample:
 `found`, a section with the needed fact and an empty memory: the reply holds an answer; `kept`, another section and a memory
 that holds the fact: the memory after the turn still holds it; `quiet`, that section and an empty memory: it stays empty.
+With `--template answer`: `held`, a memory with the fact: the reply holds an answer; `absent`, one with another fact of the
+document: the reply is the profile's "not found".
 Samples are those of which one fact is needed, as of `memagent synth facts` or `niah_single_2`.
 A reply that is cut at the budget counts as it stands. `--replies` writes them down.
 """
@@ -46,8 +48,14 @@ def sections(sample: Sample, fact: Fact, size: int) -> tuple[str, str]:
 
 
 def turns(sample: Sample, profile: Profile, template: str, size: int, budget: int) -> Iterator[Turn]:
-    """The three turns of a sample."""
+    """The turns of a sample."""
     [fact] = [one for one in sample.facts if one.needed]
+    if template == "answer":
+        other = next((one.text for one in sample.facts if not one.needed), profile.empty_memory)
+        for kind, memory in (("held", fact.text), ("absent", other)):
+            words = profile.render("answer", question=sample.question, memory=memory)
+            yield Turn(id=kind, kind="answer", system=profile.system, user=words, max_tokens=budget)
+        return
     around, elsewhere = sections(sample, fact, size)
     shown = ((profile.empty_memory, around), (fact.text, elsewhere), (profile.empty_memory, elsewhere))
     for kind, (memory, text) in zip(KINDS, shown, strict=True):
@@ -61,7 +69,9 @@ def right(kind: str, reply: str, sample: Sample, profile: Profile, template: str
     same = says(reply, profile.nothing) or says(reply, profile.empty_memory) or says_no_change(reply, sample.question)
     holds = any(answer.casefold() in reply.casefold() for answer in sample.answers)
     adds = template in ("note", "round")  # the memory stays, whatever is noted
-    return {"found": holds, "kept": holds or same or adds, "quiet": same or not reply.strip()}[kind]
+    if kind == "absent":
+        return says(reply, profile.not_found)
+    return {"held": holds, "found": holds, "kept": holds or same or adds, "quiet": same or not reply.strip()}[kind]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -100,7 +110,7 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
             told = list(zip(asked, replies, strict=True))
             if given.replies:
                 keep(given.replies, f"{name} {template}", told)
-            for kind in KINDS:
+            for kind in dict.fromkeys(turn.id for _, turn in asked):
                 of_kind = [(sample, reply) for (sample, turn), reply in told if turn.id == kind]
                 hits = [right(kind, reply.text, sample, profile, template) for sample, reply in of_kind]
                 interval = wilson(sum(hits), len(hits))
