@@ -46,12 +46,6 @@ def text(rng: random.Random, sentences: int) -> str:
     return "".join(f"Line {rng.randrange(1000)} tells of {rng.choice(what)}{rng.choice(ends)}" for _ in range(sentences))
 
 
-def traced(reading, journal) -> list[tuple]:
-    """The provenance of a memory, with the name of each turn in place of its number."""
-    names = [turn.id for turn in journal.turns(reading.id)]
-    return [(one.line, names[one.turn], one.start, one.end, one.place) for one in reading.provenance]
-
-
 @pytest.fixture
 def journal(tmp_path):
     with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
@@ -142,11 +136,9 @@ def test_however_tokens_are_counted_reading_on_equals_one_reading(
         with pytest.raises(Killed):
             memagent.extend(grown, model=asked(dies), journal=journal)
         grown = memagent.resume(grown.id, model=asked(reply), journal=journal)
-        there = memagent.read(path, "q?", model=asked(reply), journal=journal, **options)
-        same = ("answer", "memory", "turns", "outcomes", "share_read")
+        there = memagent.read(path, "q?", model=asked(reply), **options)
+        same = ("answer", "memory", "provenance", "turns", "outcomes", "share_read")
         assert [getattr(grown, name) for name in same] == [getattr(there, name) for name in same]
-        assert traced(grown, journal) == traced(there, journal)
-        assert grown.provenance == there.provenance or how == "parallel"  # turns at once are numbered as they end
         resumed += grown.turns_resumed
     first_pass = [turn for turn in journal.turns(grown.id) if turn.id.startswith(("chunk-", "round-1/chunk-"))]
     assert resumed > len(first_pass)
