@@ -33,12 +33,13 @@ from memagent.core.readers.chunkwise import memory_tokens
 from memagent.core.reading import MISTAKE_TOKENS
 from memagent.core.spans import merged
 from memagent.driver import TurnRecord, aread, read, read_batch, run
+from memagent.entries import turn_entry
 from memagent.errors import ConfigError, ContextTooLongError, ModelUnavailableError, TooLongError
 from memagent.journal import Journal
 from memagent.models.scripted import ScriptedModel
 from memagent.ranking import bm25
 from memagent.result import Ledger
-from memagent.session import restore, turn_entry
+from memagent.session import restore
 from tests.core.test_reading import PROFILE
 from tests.helpers import WordTokenizer
 from tests.rounds import RoundsReader

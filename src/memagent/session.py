@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 
 from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
-from memagent.core import Chunks, Completion, LineOrigin, Plan, State
+from memagent.core import Chunks, LineOrigin, Plan, State
 from memagent.core import reading as protocol
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
 from memagent.core.types import Usage
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
+from memagent.entries import completion_of, costs, turn_entry
 from memagent.errors import JournalError, MemagentError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, is_json, verify
 from memagent.growth import Base, Beginning, check_grown, kept
@@ -61,12 +62,11 @@ class Progress:
     def add(self, record: TurnRecord) -> None:
         """Adds a finished turn."""
         self.state = record.state
-        said = {"text": record.completion.text, **_costs(record.completion)}
+        said = {"text": record.completion.text, **costs(record.completion)}
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
 _OF_A_FILE = ("name", "kind", "bytes", "encoding", "guessed")
-_COSTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")
 
 Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
 
@@ -413,7 +413,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
             reading.state = protocol.split(plan, reading.state, split)
         if reading.state.answer == "":  # the next turn was asked after an earlier resume
             reading.state = plan.reader.reopen(plan, reading.state)
-        reading.state = protocol.advance(plan, reading.state, entry.id, _completion(entry.completion))
+        reading.state = protocol.advance(plan, reading.state, entry.id, completion_of(entry.completion))
     if reading.state.answer == "":
         reading.state = plan.reader.reopen(plan, reading.state)
     return reading
@@ -470,32 +470,3 @@ def describe(document: Document) -> dict[str, Any]:
         "files": [{name: getattr(file, name) for name in _OF_A_FILE} for file in document.files],
         "skipped": [{"path": one.path, "reason": one.reason} for one in document.skipped],
     }
-
-
-def turn_entry(record: TurnRecord) -> TurnEntry:
-    """The journal entry of a finished turn."""
-    return TurnEntry(
-        number=record.number,
-        id=record.id,
-        kind=record.kind,
-        outcome=record.outcome,
-        spans=tuple((span.start, span.end) for span in record.spans),
-        memory=record.memory,
-        completion={
-            "text": record.completion.text,
-            "finish": record.completion.finish,
-            "reasoning": record.completion.reasoning,
-            **_costs(record.completion),
-        },
-        state=record.state.to_json() if record.snapshot else None,
-        splits=record.splits,
-    )
-
-
-def _completion(values: Mapping[str, Any]) -> Completion:
-    """The parts of a completion in the journal: everything that determines its outcome."""
-    return Completion(**{name: values[name] for name in ("text", "finish", "reasoning", *_COSTS)})
-
-
-def _costs(completion: Completion) -> Mapping[str, Any]:
-    return {key: getattr(completion, key) for key in _COSTS}

@@ -104,13 +104,13 @@ def reply_text(completion: Completion, shown: str, reasons: bool) -> tuple[str, 
     return text.strip(), reasons
 
 
-def says_no_change(reply: str, question: str = "") -> bool:
-    """Whether the reply only says that nothing changed (English).
+def says_no_change(reply: str, question: str = "", empty: str = "") -> bool:
+    """Whether the reply only says that nothing changed (English), or repeats `empty`, the words for an empty memory.
 
     A reply may say in words of the question what it did not find. If it is not about a text, that may be the answer: "The
     plan includes no dental care".
     """
-    if reply.strip(" .()*_\"'").lower() in _BARE:
+    if says(reply, empty) or reply.strip(" .()*_\"'").lower() in _BARE:
         return True
     words, asked = _words(reply), _words(question)
     if not (words & _NEGATIVE and words & (_TOPICAL | _MENTION)):
@@ -276,7 +276,7 @@ def judge(
     again = careful and not retried
     if not reply:
         return Judgement(outcome="retry_empty") if again else Judgement(outcome="empty", text=None if careful else "")
-    if careful and (says(reply, empty) or says_no_change(reply, question)):
+    if careful and says_no_change(reply, question, empty):
         return Judgement(outcome="unchanged")
     fitted = over_budget(reply, completion, budget, tokenizer)
     if fitted:

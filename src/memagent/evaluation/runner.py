@@ -12,6 +12,7 @@ from typing import Any
 from memagent.core import Plan
 from memagent.core import reading as protocol
 from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch
+from memagent.entries import turn_entry
 from memagent.errors import ConfigError, ModelError, ModelRefusedError, ModelUnavailableError, failure_kind
 from memagent.evaluation.folder import Key, RunFolder
 from memagent.evaluation.records import Record, RecordedTurn
@@ -19,7 +20,7 @@ from memagent.folders import describe_machine
 from memagent.journal.redaction import strip_urls
 from memagent.models.open import OpenModel
 from memagent.scoring import scores
-from memagent.session import Progress, restore, turn_entry
+from memagent.session import Progress, restore
 from memagent.settings import Settings, make_plan
 from memagent.suite_scoring import own_score
 from memagent.tasks.files import Entry, SampleFile
