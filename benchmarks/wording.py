@@ -1,7 +1,7 @@
 """What one turn does with a profile's words: does a model note what a section says, keep what it knew, else add nothing?
 
     python -m benchmarks.wording OUT.csv SAMPLES.jsonl --base-url URL [--model NAME] --profile NAME_OR_FILE …
-        [--template update …] [--samples N] [--characters N] [--memory-tokens N] [--replies FILE]
+        [--template update|gated|answer …] [--samples N] [--characters N] [--memory-tokens N] [--replies FILE]
 
 A reading is many turns; these are the three kinds of turn that decide whether it is right, each asked once a sample:
 `found`, a section with the needed fact and an empty memory: the reply holds an answer; `kept`, another section and a memory
@@ -28,6 +28,7 @@ from benchmarks.readers import write
 from memagent.core.outcomes import says, says_no_change
 from memagent.core.prompts import Profile
 from memagent.core.types import Completion, Turn
+from memagent.errors import TaskError
 from memagent.evaluation.statistics import wilson
 from memagent.models.open import OpenModel, open_model
 from memagent.profiles import load_profile
@@ -35,6 +36,7 @@ from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Fact, Sample
 
 COLUMNS = "model profile version template kind n right low high tokens".split()
+TEMPLATES = ("update", "gated", "answer")
 KINDS = ("found", "kept", "quiet")
 
 
@@ -49,7 +51,10 @@ def sections(sample: Sample, fact: Fact, size: int) -> tuple[str, str]:
 
 def turns(sample: Sample, profile: Profile, template: str, size: int, budget: int) -> Iterator[Turn]:
     """The turns of a sample."""
-    [fact] = [one for one in sample.facts if one.needed]
+    needed = [one for one in sample.facts if one.needed]
+    if len(needed) != 1:
+        raise TaskError(f"sample {sample.id} needs {len(needed)} facts, not one: take samples of facts or niah_single_2")
+    [fact] = needed
     if template == "answer":
         other = next((one.text for one in sample.facts if not one.needed), profile.empty_memory)
         for kind, memory in (("held", fact.text), ("absent", other)):
@@ -64,14 +69,13 @@ def turns(sample: Sample, profile: Profile, template: str, size: int, budget: in
         yield Turn(id=kind, kind="update", system=profile.system, user=words, max_tokens=budget)
 
 
-def right(kind: str, reply: str, sample: Sample, profile: Profile, template: str) -> bool:
+def right(kind: str, reply: str, sample: Sample, profile: Profile) -> bool:
     """Whether a reply does what its kind of turn should."""
-    same = says(reply, profile.nothing) or says(reply, profile.empty_memory) or says_no_change(reply, sample.question)
+    same = says(reply, profile.nothing) or says_no_change(reply, sample.question, profile.empty_memory)
     holds = any(answer.casefold() in reply.casefold() for answer in sample.answers)
-    adds = template in ("note", "round")  # the memory stays, whatever is noted
     if kind == "absent":
         return says(reply, profile.not_found)
-    return {"held": holds, "found": holds, "kept": holds or same or adds, "quiet": same or not reply.strip()}[kind]
+    return {"held": holds, "found": holds, "kept": holds or same, "quiet": same or not reply.strip()}[kind]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -81,13 +85,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--model", default="model")
     parser.add_argument("--profile", action="append", required=True)
-    parser.add_argument("--template", action="append", default=[])
+    parser.add_argument("--template", action="append", choices=TEMPLATES, default=[])
     parser.add_argument("--samples", type=int, default=24)
     parser.add_argument("--characters", type=int, default=1000)
     parser.add_argument("--memory-tokens", type=int, default=160)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--replies", type=Path)
     given = parser.parse_args(arguments)
+    if min(given.samples, given.characters, given.memory_tokens, given.concurrency) < 1:
+        parser.error("--samples, --characters, --memory-tokens and --concurrency are at least 1")
     opened = open_model(given.model, base_url=given.base_url, window=4096, concurrency=given.concurrency)
     with closing(opened.engine):
         compare(given, opened)
@@ -112,7 +118,7 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                 keep(given.replies, f"{name} {template}", told)
             for kind in dict.fromkeys(turn.id for _, turn in asked):
                 of_kind = [(sample, reply) for (sample, turn), reply in told if turn.id == kind]
-                hits = [right(kind, reply.text, sample, profile, template) for sample, reply in of_kind]
+                hits = [right(kind, reply.text, sample, profile) for sample, reply in of_kind]
                 interval = wilson(sum(hits), len(hits))
                 rows.append(
                     {
