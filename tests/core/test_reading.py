@@ -169,11 +169,12 @@ def test_prose_that_nothing_changed_does_not_wipe_the_memory(prose):
 
 @pytest.mark.parametrize("memory", ["", "m1"])
 def test_the_words_for_an_empty_memory_are_no_memory(memory):
-    a_plan = plan()
-    for reply in (a_plan.profile.empty_memory, a_plan.profile.empty_memory.upper() + "."):
+    profile = replace(plan().profile, empty_memory="(empty: the first section)")
+    a_plan, literal = (replace(plan(rules=rules), profile=profile) for rules in ("careful", "paper"))
+    for reply in (profile.empty_memory, "EMPTY: the first section."):
         state = after(a_plan, memory, reply)
         assert (state.outcome, state.memory) == ("unchanged", memory)
-    assert after(plan(rules="paper"), memory, a_plan.profile.empty_memory).memory == a_plan.profile.empty_memory
+    assert after(literal, memory, profile.empty_memory).memory == profile.empty_memory
 
 
 def test_what_the_text_does_not_mention_may_be_said_in_words_of_the_question():
