@@ -65,11 +65,15 @@ def test_small_batches_change_nothing(engine, monkeypatch):
     assert [one.token_ids for one in engine.generate(TURNS)] == whole
 
 
+NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
+NO_WORKSPACE = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
 class Cramped:
     """A model that runs out of memory with more than so many rows at once."""
 
-    def __init__(self, model, rows):
-        self.model, self.rows, self.most, self.refused = model, rows, 0, 0
+    def __init__(self, model, rows, error=NO_MEMORY):
+        self.model, self.rows, self.most, self.refused, self.error = model, rows, 0, 0, error
 
     def __getattr__(self, name):
         return getattr(self.model, name)
@@ -77,19 +81,26 @@ class Cramped:
     def __call__(self, **options):
         if len(options["input_ids"]) > self.rows:
             self.refused += 1
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise self.error
         self.most = max(self.most, len(options["input_ids"]))
         return self.model(**options)
 
 
+def test_other_errors_of_a_device_are_raised(engine, monkeypatch):
+    monkeypatch.setattr(engine, "model", Cramped(engine.model, 0, RuntimeError("CUDA error: an illegal memory access")))
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        engine.generate([turn("what?"), turn("who?")])
+
+
+@pytest.mark.parametrize("error", [NO_MEMORY, NO_WORKSPACE])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
-def test_a_batch_that_memory_does_not_hold_is_done_in_parts(engine, monkeypatch, caplog, rows):
+def test_a_batch_that_memory_does_not_hold_is_done_in_parts(engine, monkeypatch, caplog, rows, error):
     turns = [
         turn(f"what is the colour of the {house}?", seed=number, temperature=number % 2)
         for number, house in enumerate("abcdefg")
     ]
     expected = [result.text for result in engine.generate(turns)]
-    cramped = Cramped(engine.model, rows)
+    cramped = Cramped(engine.model, rows, error)
     monkeypatch.setattr(engine, "model", cramped)
     monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
     assert [result.text for result in engine.generate(turns)] == expected

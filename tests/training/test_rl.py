@@ -29,7 +29,7 @@ from memagent.training.validation import cell_of
 
 TEXT = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 60
 CONFIG = """
-seed = 5
+seed = 7
 start = "embedded"
 steps = 3
 save_every = 1

@@ -14,10 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from memagent.core.types import Completion, Turn
-from memagent.models.sampler import Row, Running, begin_alike
+from memagent.models.sampler import Row, Running, begin_alike, out_of_memory
 
 if TYPE_CHECKING:
     from memagent.models.local import LocalEngine
@@ -107,7 +105,9 @@ class ContinuousBatch:
         """Lets in what there is room for, and gives each row its next token; fewer rows if memory runs out."""
         try:
             self._join_and_step()
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
             self._retreat()
 
     def _join_and_step(self) -> None:

@@ -1,9 +1,9 @@
 """A token for each of many rows from its probabilities, by the row's own stream of random numbers.
 
 The tokens run a race: each arrives after an exponential time whose rate is its probability, and the first one is drawn (the
-Gumbel-max trick, arXiv 1411.0030, section 2). The time of a likely token is a hash of it and of one number of the stream.
-So probabilities that differ in their last digits, as they do in another batch or on another machine, change hardly more
-draws than they must (`docs/decisions/0027-tokens-are-drawn-by-a-race.md`).
+Gumbel-max trick, arXiv 1411.0030, section 2). The time of a token is a hash of it and of one number of the stream. So
+probabilities that differ in their last digits, as they do in another batch or on another machine, change hardly more draws
+than they must (`docs/decisions/0027-tokens-are-drawn-by-a-race.md`).
 
 Shapes: N rows, V vocabulary, C likely tokens of all rows.
 """
@@ -23,25 +23,28 @@ _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644EC
 def draw(probs_NV: torch.Tensor, streams: Sequence[torch.Generator]) -> torch.Tensor:
     """A token [N] of every row from its probabilities [N, V], which need not sum to 1, by one number of its stream.
 
+    The probabilities may be on a GPU, which draws what a CPU would: streams are those of a CPU.
+
     (`torch.multinomial` takes one stream for all rows, or a call for each, which takes several times as long:
     `benchmarks/drawing.py`.)
     """
     rows, vocabulary = probs_NV.shape
-    seed_N = torch.stack([torch.randint(2**63 - 1, (), generator=stream) for stream in streams])
+    seed_N = torch.stack([torch.randint(2**63 - 1, (), generator=stream) for stream in streams]).to(probs_NV.device)
     likely_NV = probs_NV >= _LIKELY
     rest_NV = probs_NV.masked_fill(likely_NV, 0)
     row_C, token_C = likely_NV.nonzero(as_tuple=True)
-    row_C = torch.cat([row_C, torch.arange(rows)])
+    row_C = torch.cat([row_C, torch.arange(rows, device=probs_NV.device)])
     rate_C = torch.cat([probs_NV[likely_NV], rest_NV.sum(-1)])
-    token_C = torch.cat([token_C, torch.full((rows,), vocabulary)])
+    token_C = torch.cat([token_C, torch.full((rows,), vocabulary, device=probs_NV.device)])
     time_C = _waits(seed_N[row_C], token_C) / rate_C
-    first_N = torch.full((rows,), torch.inf, dtype=time_C.dtype).scatter_reduce(0, row_C, time_C, "amin")
+    first_N = time_C.new_full((rows,), torch.inf).scatter_reduce(0, row_C, time_C, "amin")
     won_C = time_C == first_N[row_C]
     token_N = torch.empty_like(seed_N)
     token_N[row_C[won_C]] = token_C[won_C]
-    for row in (token_N == vocabulary).nonzero()[:, 0].tolist():
-        stream = torch.Generator().manual_seed(int(seed_N[row]))
-        token_N[row] = (torch.empty_like(rest_NV[row]).exponential_(generator=stream) / rest_NV[row]).argmin()
+    others_M = (token_N == vocabulary).nonzero()[:, 0]
+    if len(others_M):
+        time_MV = _waits(seed_N[others_M, None], torch.arange(vocabulary, device=probs_NV.device)) / rest_NV[others_M]
+        token_N[others_M] = time_MV.argmin(-1)
     return token_N
 
 

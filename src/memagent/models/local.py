@@ -29,7 +29,7 @@ try:
     from memagent.models.continuous import ContinuousBatch
     from memagent.models.kinds import takes_drafts, takes_gaps, takes_rows
     from memagent.models.lookup import Lookup
-    from memagent.models.sampler import Row, sample
+    from memagent.models.sampler import Row, out_of_memory, sample
     from memagent.models.speculation import check_drafts
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise MissingExtraError("an in-process model", "local") from error
@@ -212,7 +212,9 @@ class LocalEngine:
         try:
             if left:
                 work(self.model, left, stop_ids=self.stop_ids, pad_id=self.pad_id)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
             return False
         return True
 
@@ -298,8 +300,8 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
 
 
 def _fast_dtype(device: str) -> str:
-    if device.startswith("cuda"):
-        return "bfloat16"
+    if device.startswith("cuda"):  # a card older than Ampere would emulate bfloat16
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     native = able.get("avx512_bf16") or able.get("amx_bf16")
     return "bfloat16" if native else "float32"

@@ -92,6 +92,11 @@ class Row:
         return self.lookup.guess(self.ids, room) if self.lookup is not None and room > 0 else ()
 
 
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory has run out: that of the allocator, or what a library of CUDA asked for beside it."""
+    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
+
+
 def sample(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], pad_id: int) -> None:
     """Generates for every row until a stop token or its budget, in place. It goes on from what a row has of its reply."""
     running = Running(model, stop_ids=stop_ids, pad_id=pad_id)
@@ -355,13 +360,14 @@ def right_pad(steps: Sequence[Sequence[int]], width: int, pad_id: int, device: A
 
 def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """The next token of every row and its log-probability [B], [B]."""
-    temperature_B1 = torch.tensor([[row.sampling.temperature or 1.0] for row in rows], device=logits_BV.device)
-    logits_BV = logits_BV / temperature_B1
-    logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
+    temperatures = [row.sampling.temperature or 1.0 for row in rows]
+    if any(temperature != 1.0 for temperature in temperatures):
+        logits_BV = logits_BV / torch.tensor(temperatures, device=logits_BV.device)[:, None]
     token_B = logits_BV.argmax(-1)
     drawn = [index for index, row in enumerate(rows) if row.random is not None and not row.done]
     if drawn:
-        top_ps = torch.tensor([rows[index].sampling.top_p for index in drawn])
+        top_ps = torch.tensor([rows[index].sampling.top_p for index in drawn], device=logits_BV.device)
         streams = [stream for index in drawn if (stream := rows[index].random) is not None]
-        token_B[drawn] = draw(nucleus(logits_BV[drawn].cpu(), top_ps), streams).to(token_B.device)
-    return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
+        logits_NV = logits_BV if len(drawn) == len(rows) else logits_BV[drawn]
+        token_B[drawn] = draw(nucleus(logits_NV, top_ps), streams)
+    return token_B, logits_BV.gather(1, token_B[:, None])[:, 0] - logits_BV.logsumexp(-1)

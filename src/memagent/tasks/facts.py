@@ -27,6 +27,7 @@ from memagent.tasks.words import Split, split_of
 _HELD_OUT = 3  # of the statements and questions of an attribute, the last ones: they are never trained on
 ABSENT = ("not in the document", "not yet")  # as the wordings of prompts have it that come with the package
 Wordings: TypeAlias = Literal["split", "train", "eval"]
+Order: TypeAlias = Literal["any", "value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,11 @@ class Attribute:
         """What a memory calls it: "Mara Tolle, birthday"."""
         return f"{subject}, {self.name}"
 
-    def state(self, rng: random.Random, split: Split, a: str, b: str) -> str:
+    def state(self, rng: random.Random, split: Split, a: str, b: str, order: Order = "any") -> str:
         """A sentence that says so."""
-        sentence = rng.choice(_of(self.statements, split)).format(a=a, b=b)
+        known = _of(self.statements, split)
+        first = [one for one in known if order == "value" and one.index("{b}") < one.index("{a}")]
+        sentence = rng.choice(first or known).format(a=a, b=b)
         return sentence[0].upper() + sentence[1:]
 
     def ask(self, rng: random.Random, split: Split, a: str) -> str:
@@ -64,6 +67,7 @@ class FactsOptions:
     absent      the document says everything but the answer, which is then that it does not hold it
     names       what names are made of: coined words, words of the word list, or any, one of them at random
     wordings    the statements and questions to choose from: train, eval, or split, those of the split of the words
+    order       any: all statements; value: those that name the value before the subject, where there is one
     """
 
     attribute: str = "any"
@@ -73,6 +77,7 @@ class FactsOptions:
     absent: bool = False
     names: Literal["coined", "words", "any"] = "any"
     wordings: Wordings = "split"
+    order: Order = "any"
 
 
 Asked: TypeAlias = tuple[str, Attribute]  # a subject, and what is asked of it
@@ -97,7 +102,7 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
     split: Split = words if options.wordings == "split" else options.wordings
     attribute = _attribute(rng, options.attribute)
     of_words = options.names == "words" or (options.names == "any" and rng.random() < 0.5)
-    document = _Document(rng, split, Names(rng, words, materials.words.nouns if of_words else ()), words)
+    document = _Document(rng, split, Names(rng, words, materials.words.nouns if of_words else ()), words, options.order)
     asked = [(document.names.new(attribute.source), attribute)]
     facts = [document.fact(*asked[0])]
     while len(asked) < options.asked:
@@ -144,10 +149,11 @@ class _Document:
     split: Split
     names: Names
     words: Split
+    order: Order
 
     def fact(self, subject: str, attribute: Attribute, needed: bool = True) -> Planned:
         value = self._value(attribute)
-        text = attribute.state(self.rng, self.split, subject, value)
+        text = attribute.state(self.rng, self.split, subject, value, self.order)
         return Planned(text=text, key=attribute.of(subject), value=value, needed=needed)
 
     def another(self, asked: Sequence[Asked], name: str) -> Asked:

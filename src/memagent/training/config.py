@@ -158,7 +158,9 @@ class RunConfig(Part):
 class SftConfig(RunConfig):
     """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `stack` makes the model
     deeper: its layers by number, from 0; one that comes again is a copy without an effect at first. `subword_words`: share
-    of the words in keys and values that are made of the tokenizer's subwords."""
+    of the words in keys and values that are made of the tokenizer's subwords. `workers`: processes that make batches, for
+    a GPU, which computes faster than one process writes text. `graphs`: CUDA graphs compute, each so many tokens; for small
+    models on a GPU (`memagent.training.graphs`); 0: none. Neither changes what is trained on."""
 
     renamed: ClassVar[Mapping[str, str]] = {"pieced": "subword_words"}
 
@@ -169,6 +171,8 @@ class SftConfig(RunConfig):
     validation_books: list[Path] = Field(min_length=1)
     profile: str
     subword_words: float = Field(0.0, ge=0, lt=1)
+    workers: Annotated[Count, Field(le=256)] = 0
+    graphs: Count = 0
     log_every: Positive = 20
     validate_every: Positive = 500
     validation_batches: Positive = 2
@@ -191,6 +195,8 @@ class SftConfig(RunConfig):
         weights = [one.weight for one in self.mixture] + [one.weight for one in self.reading]
         if not any(weight for points in weights for _, weight in points):
             raise ValueError("nothing to train on: every [[mixture]] and [[reading]] has the weight 0")
+        if self.graphs and self.processes > 1:
+            raise ValueError("`graphs` are for one process with a GPU: leave `processes` out, or `graphs`")
         if self.model is not None:
             self._fits(self.model.window)
         return self

@@ -14,13 +14,15 @@ from tokenizers import Tokenizer
 from memagent.core.prompts import Profile
 from memagent.models.chat import ChatFormat
 from memagent.models.tokenizers import FileTokenizer
+from memagent.profiles import load_profile
 from memagent.tasks.haystack import Haystack, sentence_borders
 from memagent.tasks.samples import generator
 from memagent.tasks.task import Materials
 from memagent.tasks.words import Split, shipped_words
-from memagent.training.config import Mixture, ReadingMixture
+from memagent.training.config import Mixture, ReadingMixture, SftConfig
 from memagent.training.fields import weight_at
 from memagent.training.ideal import Piece, answer_pieces, memory_pieces, visible
+from memagent.training.policy import open_tokenizer
 from memagent.training.reader_turns import TURN, TURNS, Mistakes, answer_prompt, memory_turns, parallel_turns
 from memagent.training.readings import RightTurn, TaskRecipe, draw_sample, false_notes
 from memagent.training.rows import KINDS, Batch, Row, make_batch, make_row
@@ -126,20 +128,52 @@ def cut(tokenizer: Tokenizer, rng: random.Random, text: str, tokens: int) -> tup
 def step_batches(
     source: Source,
     mixtures: Sequence[Mixture | ReadingMixture],
-    *,
     seed: int,
-    step: int,
     steps: int,
     batches: int,
     batch_tokens: int,
+    step: int,
 ) -> list[tuple[str, Batch]]:
-    """The batches of one step, each of one mixture and one length: (mixture name, batch)."""
+    """The batches of one step, each of one mixture and one length: (mixture name, batch). `steps`, the length of the run,
+    says how far it has come, which weights depend on."""
     rng = generator(seed, "train", step)
     weights = [weight_at(mixture.weight, step / steps) for mixture in mixtures]
     made = []
     for mixture in rng.choices(mixtures, weights=weights, k=batches):
         made.append((mixture.name, mixture_batch(source, rng, mixture, batch_tokens)))
     return made
+
+
+@dataclass(slots=True)
+class StepMaker:
+    """Makes the batches of the steps of a run. It travels to another process without the books, and opens them there."""
+
+    config: SftConfig
+    start: Path
+    source: Source | None = None
+
+    def __call__(self, step: int) -> list[tuple[str, Batch]]:
+        plan = self.config.schedule
+        return step_batches(
+            self.opened(),
+            [*self.config.mixture, *self.config.reading],
+            seed=self.config.seed,
+            step=step,
+            steps=plan.steps,
+            batches=plan.batches,
+            batch_tokens=plan.batch_tokens,
+        )
+
+    def opened(self) -> Source:
+        """What rows are made from. Raises TrainingError and TaskError."""
+        if self.source is None:
+            config, profile = self.config, load_profile(self.config.profile)
+            tokenizer = open_tokenizer(self.start)
+            self.source = open_source(tokenizer, config.books, profile, "train", config.subword_words, config.seed)
+        return self.source
+
+    def __reduce__(self) -> tuple[type[StepMaker], tuple[SftConfig, Path]]:
+        return StepMaker, (self.config, self.start)
 
 
 def mixture_batch(source: Source, rng: random.Random, recipe: Recipe | TaskRecipe, batch_tokens: int) -> Batch:

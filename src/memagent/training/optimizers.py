@@ -20,10 +20,12 @@ _OUTSIDE = re.compile("embed|lm_head")
 class Optimizers:
     """Muon for the matrices inside the layers, AdamW for embeddings, convolution kernels and norms.
 
-    `schedule.muon` is Muon's rate as a multiple of the schedule's; 0: AdamW for everything.
+    `schedule.muon` is Muon's rate as a multiple of the schedule's; 0: AdamW for everything. `keep_gradients`: a step leaves
+    zeros in the place of gradients, not nothing.
     """
 
-    def __init__(self, model: torch.nn.Module, plan: Schedule) -> None:
+    def __init__(self, model: torch.nn.Module, plan: Schedule, *, keep_gradients: bool = False) -> None:
+        self._keep = keep_gradients
         inner = matrices(model)
         ids = {id(value) for value in inner}
         outer = [value for value in model.parameters() if value.requires_grad and id(value) not in ids]
@@ -46,7 +48,7 @@ class Optimizers:
             for group in part.param_groups:
                 group["lr"] = rate * factor
             part.step()
-            part.zero_grad(set_to_none=True)
+            part.zero_grad(set_to_none=not self._keep)
 
     def state_dict(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self.parts]

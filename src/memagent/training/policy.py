@@ -38,7 +38,7 @@ class Policy:
         self._temperature = temperature
         self.device = device_of(config)
         self.bf16 = config.bf16
-        self.tokenizer: Any = _tokenizer(folder)
+        self.tokenizer: Any = open_tokenizer(folder)
         self._beside = {name: (folder / name).read_bytes() for name in BESIDE_WEIGHTS if (folder / name).is_file()}
         causal: Any = load_model(folder)
         self.causal: Any = causal.to(self.device, getattr(torch, config.dtype)).eval()
@@ -175,7 +175,8 @@ def device_of(config: PolicyConfig) -> torch.device:
     return device
 
 
-def _tokenizer(folder: Path) -> Any:
+def open_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model folder. Raises TrainingError."""
     if not (folder / "config.json").is_file():
         raise TrainingError(
             f"no model in {folder}: `start` is a Hugging Face folder with config.json, weights and tokenizer"

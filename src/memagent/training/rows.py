@@ -81,3 +81,8 @@ def buckets(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
             width = lengths[index]
         groups[-1].append(index)
     return groups
+
+
+def reply_tokens(batch: Batch) -> int:
+    """The tokens of a batch that carry loss."""
+    return sum(sum(kind >= 0 for kind in kinds) for kinds in batch.kind)

@@ -11,7 +11,6 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,10 +24,12 @@ from memagent.errors import TrainingError
 from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
+from memagent.training.ahead import Ahead
 from memagent.training.average import Average
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import Mixture, ReadingMixture, SftConfig
-from memagent.training.data import mixture_batch, open_source, step_batches
+from memagent.training.data import StepMaker, mixture_batch, open_source
+from memagent.training.graphs import Graphs
 from memagent.training.growth import write_deeper
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
@@ -36,7 +37,7 @@ from memagent.training.metrics import Tally
 from memagent.training.model import new_model
 from memagent.training.optimizers import Optimizers
 from memagent.training.policy import Policy
-from memagent.training.rows import Batch
+from memagent.training.rows import Batch, reply_tokens
 from memagent.training.run import Launch, begun
 
 
@@ -53,6 +54,7 @@ class Learner:
 
     def __init__(self, config: SftConfig, start: Path) -> None:
         self.policy, self._reply_tokens = Policy(start, config.policy), config.schedule.reply_tokens
+        self._graphs = Graphs(self.policy, config.graphs) if config.graphs else None
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -61,16 +63,26 @@ class Learner:
     def backward(self, share: Sequence[tuple[str, Batch, float]]) -> Part:
         """Adds the gradient of (name, batch, weight of its loss) to that of the parameters."""
         part = Part()
+        if self._graphs is not None:
+            part.tally = self._graphs.backward(
+                [(batch, weight * self._scale(reply_tokens(batch))) for _, batch, weight in share]
+            )
+            if not math.isfinite(part.tally.loss):
+                part.failed = ", ".join(sorted({name for name, _, _ in share})), part.tally.loss
+            return part
         with self.policy.training():
             for name, batch, weight in share:
                 loss, counted = batch_loss(self.policy, batch)
                 if not math.isfinite(loss.item()):
                     part.failed = name, loss.item()
                     return part
-                scale = sum(counted.total) / self._reply_tokens if self._reply_tokens else 1.0
-                (loss * scale * weight).backward()
+                (loss * self._scale(sum(counted.total)) * weight).backward()
                 part.tally += counted
         return part
+
+    def _scale(self, counted: int) -> float:
+        """What the mean loss of a batch with so many reply tokens is multiplied by."""
+        return counted / self._reply_tokens if self._reply_tokens else 1.0
 
 
 class Trainer:
@@ -84,12 +96,13 @@ class Trainer:
         if self.policy.window is not None:
             config.check_rows(self.policy.window)
         self.helpers = Helpers(config.processes - 1, self.worker, Learner, config, start, threads=torch.get_num_threads())
-        profile, tokenizer = load_profile(config.profile), self.policy.tokenizer
-        self.source = open_source(tokenizer, config.books, profile, "train", config.subword_words, config.seed)
-        self.held_out = open_source(tokenizer, config.validation_books, profile, "eval")
+        self.make_step = StepMaker(config, start)
+        self.make_step.opened()  # raises what is wrong with the books
+        profile = load_profile(config.profile)
+        self.held_out = open_source(self.policy.tokenizer, config.validation_books, profile, "eval")
         self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
         self.average = Average(self.policy.parameters(), plan.average)
-        self.optimizer = Optimizers(self.policy.causal, plan)
+        self.optimizer = Optimizers(self.policy.causal, plan, keep_gradients=config.graphs > 0)
         self.step = 0
         self.tokens = 0
         self.best = -1.0
@@ -114,19 +127,6 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
         self.tally = Tally(**state.get("tally", {}))
-
-    def make_step(self, step: int) -> list[tuple[str, Batch]]:
-        """The data of a step."""
-        plan = self.config.schedule
-        return step_batches(
-            self.source,
-            self.mixtures,
-            seed=self.config.seed,
-            step=step,
-            steps=plan.steps,
-            batches=plan.batches,
-            batch_tokens=plan.batch_tokens,
-        )
 
     def train_step(self, batches: list[tuple[str, Batch]]) -> Tally:
         """One optimizer step. Raises TrainingError when the loss or its gradient is not a number."""
@@ -190,13 +190,11 @@ def run(config: SftConfig, launch: Launch) -> Trainer:
     with begun(config, launch, steps, lambda: _new(config, launch)) as run, ExitStack() as held:
         trainer, log = run.trainer, run.log
         held.callback(trainer.helpers.close)
-        pool = held.enter_context(ThreadPoolExecutor(1))
-        ahead = pool.submit(trainer.make_step, trainer.step)
+        ahead = Ahead(trainer.make_step, trainer.step, run.last, config.workers)
+        held.callback(ahead.close)
         began, tokens = time.perf_counter(), trainer.tokens
         while not run.ended:
-            batches = ahead.result()
-            ahead = pool.submit(trainer.make_step, trainer.step + 1)
-            trainer.tally += trainer.train_step(batches)
+            trainer.tally += trainer.train_step(ahead.next())
             step = trainer.step
             if run.is_due(config.log_every):
                 rate = config.schedule.rate_at(step - 1)

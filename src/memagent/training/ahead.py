@@ -1,0 +1,99 @@
+"""The batches of the steps to come, made while the ones before are computed: in a thread, or in processes of their own.
+
+An accelerator computes faster than one process writes text. A step's batches are a function of the configuration and the
+step's number, so a run is the same however many make them.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+from memagent.errors import MemagentError, TrainingError
+from memagent.training.rows import Batch
+
+StepBatches: TypeAlias = list[tuple[str, Batch]]
+
+_STEPS_AHEAD = 4  # of each process
+
+
+class Make(Protocol):
+    """Makes the batches of a step. It is sent to the processes."""
+
+    def __call__(self, step: int) -> StepBatches: ...
+
+
+class Ahead:
+    """The batches of the steps from `first` to before `last`, in order. `workers` is the number of processes that make
+    them; 0: a thread makes those of the next step.
+
+    Raises what `make` raises, and TrainingError if a process has ended.
+    """
+
+    def __init__(self, make: Make, first: int, last: int, workers: int = 0) -> None:
+        self._batches = _by_processes(make, first, last, workers) if workers else _by_a_thread(make, first, last)
+
+    def next(self) -> StepBatches:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Ends the thread or the processes."""
+        self._batches.close()
+
+
+def _by_a_thread(make: Make, first: int, last: int) -> Generator[StepBatches, None, None]:
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(make, first)
+        for step in range(first, last):
+            batches = ahead.result()
+            if step + 1 < last:
+                ahead = pool.submit(make, step + 1)
+            yield batches
+
+
+def _by_processes(make: Make, first: int, last: int, workers: int) -> Generator[StepBatches, None, None]:
+    loader: Any = DataLoader(
+        _Steps(make),
+        batch_size=None,
+        sampler=range(first, last),
+        num_workers=workers,
+        prefetch_factor=_STEPS_AHEAD,
+        multiprocessing_context="spawn",  # a fork would copy locks that threads of torch hold
+        worker_init_fn=_leave_interrupts,
+    )
+    found = iter(loader)
+    for _ in range(first, last):
+        try:
+            batches = next(found)
+        except RuntimeError as error:  # torch has no class of its own for a worker that is gone
+            raise TrainingError(f"a process that makes batches has ended ({error}): resume with fewer `workers`") from error
+        if isinstance(batches, MemagentError):
+            raise batches
+        yield batches
+
+
+class _Steps(Dataset[StepBatches | MemagentError]):
+    """Batches by the number of their step, as arrays, which travel faster than lists."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+
+    def __getitem__(self, step: int) -> StepBatches | MemagentError:
+        try:
+            return [(name, _as_arrays(batch)) for name, batch in self._make(step)]
+        except MemagentError as error:  # torch would raise another one, with a traceback for a message
+            return error
+
+
+def _as_arrays(batch: Batch) -> Batch:
+    rectangles: list[Any] = [np.asarray(values) for values in (batch.ids, batch.at, batch.target, batch.kind)]
+    return Batch(*rectangles)
+
+
+def _leave_interrupts(_: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer gets it too, and ends the processes

@@ -1,0 +1,179 @@
+"""Gradients of batches by CUDA graphs, for small models: a GPU runs the kernels of their passes faster than it starts them.
+
+A graph is a pass that was recorded once, forward and backward, and is played back by one call
+(docs/decisions/0033-recorded-passes.md). It computes one shape, in fixed places of memory. So the rows of a step are put
+into slabs of few shapes, padded to their widths, and each slab is a playback.
+
+Shapes: N rows, T tokens, R reply tokens, K of all rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from memagent.errors import ConfigError
+from memagent.models.ends import reach, reply_hidden
+from memagent.training.metrics import Tally
+from memagent.training.policy import Policy
+from memagent.training.rows import Batch
+
+# Widths of slabs are multiples of the first, lengths of replies of the second.
+_WIDTH, _REPLY = 128, 192
+_WARM_UP = 2  # passes before one is recorded, as PyTorch's guide to CUDA graphs has them
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Rows of one shape: ids_NT, start_N (of the token before each reply), and target_NR, kind_NR, share_NR: what is to be
+    predicted, what for (-1: nothing), and its share of the loss. All but the first `rows` are padding."""
+
+    rows: int
+    ids: Any
+    start: Any
+    target: Any
+    kind: Any
+    share: Any
+
+
+@dataclass(slots=True)
+class _Graph:
+    """The fixed memory of a shape: what goes in, what comes out, and the recorded pass (None: it is computed anew)."""
+
+    given: dict[str, Tensor]
+    loss_NR: Tensor
+    right_NR: Tensor
+    recorded: Any = None
+
+
+@dataclass(slots=True)
+class Graphs:
+    """Adds up gradients of a policy. `tokens` is the size of a slab. On a CPU the same is computed, and nothing recorded.
+
+    Raises ConfigError for a model of which only the stock forward pass is known, and for adapters.
+    """
+
+    policy: Policy
+    tokens: int
+    _known: dict[tuple[int, ...], _Graph] = field(default_factory=dict)
+    _pool: Any = None
+
+    def __post_init__(self) -> None:
+        if reach(self.policy.causal) is None or self.policy.adapter is not None:
+            raise ConfigError("`graphs` are for models of the kind lfm2 whose weights are all trained: leave it out")
+        for value in self.policy.parameters():
+            value.grad = torch.zeros_like(value)  # its place is part of what is recorded
+
+    def backward(self, batches: Sequence[tuple[Batch, float]]) -> Tally:
+        """Adds the gradient of the sum of batch losses, each a mean over reply tokens times a weight. Returns counts."""
+        tally = Tally()
+        for slab in slabs(batches, self.tokens):
+            tally += self._one(slab)
+        return tally
+
+    def _one(self, slab: Slab) -> Tally:
+        shape = (*slab.ids.shape, slab.kind.shape[1])
+        if shape not in self._known:
+            self._known[shape] = self._new(slab)
+        graph = self._known[shape]
+        for name, place in graph.given.items():
+            place.copy_(torch.from_numpy(getattr(slab, name)))
+        if graph.recorded is None:
+            self._pass(graph)
+        else:
+            graph.recorded.replay()
+        kind_NR = torch.from_numpy(slab.kind[: slab.rows])
+        loss_NR, right_NR = graph.loss_NR.cpu()[: slab.rows], graph.right_NR.cpu()[: slab.rows]
+        return Tally.count(loss_NR[kind_NR >= 0], right_NR | (kind_NR < 0), kind_NR)
+
+    def _new(self, slab: Slab) -> _Graph:
+        device, (rows, replies) = self.policy.device, slab.kind.shape
+        given = {name: torch.from_numpy(getattr(slab, name)).to(device) for name in ("ids", "start", "target", "share")}
+        graph = _Graph(
+            given,
+            torch.zeros(rows, replies, device=device),
+            torch.zeros(rows, replies, dtype=torch.bool, device=device),
+        )
+        if device.type == "cuda":
+            self._record(graph)
+        return graph
+
+    def _record(self, graph: _Graph) -> None:
+        gradients = [value.grad.clone() for value in self.policy.parameters() if value.grad is not None]
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(_WARM_UP):
+                self._pass(graph)
+        torch.cuda.current_stream().wait_stream(beside)
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded, pool=self._pool):
+            self._pass(graph)
+        self._pool, graph.recorded = self._pool or recorded.pool(), recorded
+        with torch.no_grad():  # what the passes above have added
+            for value, kept in zip(self.policy.parameters(), gradients, strict=True):
+                assert value.grad is not None
+                value.grad.copy_(kept)
+
+    def _pass(self, graph: _Graph) -> None:
+        given, replies = graph.given, graph.loss_NR.shape[1]
+        at_NR = given["start"][:, None] + torch.arange(replies, device=self.policy.device)
+        with self.policy.computing():
+            hidden_NRD = reply_hidden(self.policy.causal, given["ids"], at_NR)
+            logits_NRV = functional.linear(hidden_NRD, self.policy.causal.lm_head.weight).float()
+        target_NR = given["target"]
+        loss_NR = functional.cross_entropy(logits_NRV.flatten(0, 1), target_NR.flatten(), reduction="none").view_as(
+            target_NR
+        )
+        (loss_NR * given["share"]).sum().backward()
+        with torch.no_grad():
+            graph.loss_NR.copy_(loss_NR)
+            graph.right_NR.copy_(logits_NRV.argmax(-1) == target_NR)
+
+
+def slabs(batches: Sequence[tuple[Batch, float]], tokens: int) -> Iterator[Slab]:
+    """The rows of batches in slabs of about so many tokens, those of like width together; rows of padding, which weigh
+    nothing, fill the last ones."""
+    by_shape: defaultdict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    for batch, weight in batches:
+        kind_NR = np.asarray(batch.kind)
+        share = weight / max(1, int((kind_NR >= 0).sum()))
+        replies = (kind_NR >= 0).sum(1)
+        widths = np.asarray(batch.at)[:, 0] + 1 + replies
+        for row in zip(batch.ids, batch.at, batch.target, batch.kind, widths, replies, strict=True):
+            *values, width, reply = row
+            shape = _up(int(width), _WIDTH), _up(int(reply), _REPLY)
+            by_shape[shape].append((*values, share))
+    for (width, reply), rows in sorted(by_shape.items()):
+        count = max(1, tokens // width)
+        for first in range(0, len(rows), count):
+            yield _slab(rows[first : first + count], count, width, reply)
+
+
+def _slab(rows: Sequence[tuple[Any, ...]], count: int, width: int, reply: int) -> Slab:
+    slab = Slab(
+        rows=len(rows),
+        ids=np.zeros((count, width), np.int64),
+        start=np.full(count, max(0, width - reply - 1), np.int64),
+        target=np.zeros((count, reply), np.int64),
+        kind=np.full((count, reply), -1, np.int64),
+        share=np.zeros((count, reply), np.float32),
+    )
+    for place, (ids, at, target, kind, share) in enumerate(rows):
+        slab.ids[place, : min(width, len(ids))] = ids[:width]
+        slab.start[place] = at[0]
+        known = min(reply, len(kind))
+        slab.target[place, :known], slab.kind[place, :known] = target[:known], kind[:known]
+        slab.share[place, :known] = np.where(slab.kind[place, :known] >= 0, share, 0.0)
+    return slab
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
