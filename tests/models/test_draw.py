@@ -75,3 +75,16 @@ def test_probabilities_that_differ_a_little_give_the_same_tokens_but_for_as_many
     changed = int((draw(probs, streams(4000)) != draw(others, streams(4000))).sum())
     assert 0 < changed <= 2 * apart + 4 * (2 * apart) ** 0.5
     assert apart < 10
+
+
+def test_streams_stay_as_they_were_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, used, fresh = torch.full((4, 600), 1 / 600), streams(4), streams(4)
+
+    def none_left(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("memagent.models.draw._waits", none_left)
+        with pytest.raises(torch.OutOfMemoryError):
+            draw(weights, used)
+    assert torch.equal(draw(weights, used), draw(weights, fresh))

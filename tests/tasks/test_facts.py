@@ -222,3 +222,14 @@ def test_trades_for_evaluation_are_not_trained_on() -> None:
     assert len(train) > 60
     assert len(held_out) > 10
     assert not train & held_out
+
+
+def test_values_stand_first_where_that_is_asked_for() -> None:
+    def first(order: str) -> list[bool]:
+        samples = [made(index=index, order=order, wordings="train") for index in range(40)]
+        facts = [fact for sample in samples for fact in sample.facts]
+        subjects = [fact.key.rpartition(", ")[0] for fact in facts]
+        return [fact.text.index(fact.value) < fact.text.index(one) for fact, one in zip(facts, subjects, strict=True)]
+
+    assert all(first("value"))
+    assert 0.1 < sum(first("any")) / len(first("any")) < 0.7

@@ -25,10 +25,11 @@ class Numbered:
 
     fails: int = -1
     ends: int = -1
+    fault: type[Exception] = TaskError
 
     def __call__(self, step: int) -> list[tuple[str, Batch]]:
         if step == self.fails:
-            raise TaskError(f"step {step} cannot be made")
+            raise self.fault(f"step {step} cannot be made")
         if step == self.ends:
             os.kill(os.getpid(), signal.SIGKILL)
         return [("number", Batch([[step]], [[0]], [[step]], [[0]]))]
@@ -51,6 +52,15 @@ def test_what_is_wrong_with_a_step_is_raised_when_it_is_its_turn(workers: int) -
     ahead = Ahead(Numbered(fails=5), 0, 9, workers)
     assert taken(ahead, 5) == [0, 1, 2, 3, 4]
     with pytest.raises(TaskError, match=r"^step 5 cannot be made$"):
+        ahead.next()
+    ahead.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fault_in_what_makes_them_is_no_process_that_has_ended(workers: int) -> None:
+    ahead = Ahead(Numbered(fails=1, fault=RecursionError), 0, 9, workers)
+    assert taken(ahead, 1) == [0]
+    with pytest.raises(RecursionError, match="step 1 cannot be made"):
         ahead.next()
     ahead.close()
 

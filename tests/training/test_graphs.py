@@ -76,6 +76,9 @@ def test_graphs_are_refused_where_they_cannot_be(config: SftConfig, start: Path)
     adapted = config.model_copy(update={"graphs": 600, "policy": config.policy.model_copy(update={"lora": lora})})
     with pytest.raises(ConfigError, match="`graphs` are for models of the kind lfm2 whose weights are all trained"):
         Trainer(adapted, start)
+    again = config.model_copy(update={"graphs": 600, "policy": config.policy.model_copy(update={"checkpointing": True})})
+    with pytest.raises(ConfigError, match="without checkpointing"):
+        Trainer(again, start)
     with pytest.raises(ValueError, match="`graphs` are for one process with a GPU"):
         SftConfig(**config.model_dump() | {"graphs": 600, "processes": 2})
 
@@ -87,5 +90,10 @@ def test_a_recorded_pass_adds_the_same_gradient_each_time(config: SftConfig, sta
     for _ in range(3):
         trainer.worker.backward([(name, batch, 0.5) for name, batch in batches])
         found.append(torch.cat([value.grad.flatten() for value in trainer.policy.parameters() if value.grad is not None]))
+    plain = Trainer(config, start)
+    plain.worker.backward([(name, batch, 0.5) for name, batch in batches])
+    expected = torch.cat([value.grad.flatten() for value in plain.policy.parameters() if value.grad is not None])
+    assert float(expected.abs().sum()) > 0
+    assert torch.allclose(found[0], expected, atol=1e-5)
     assert torch.allclose(found[1], 2 * found[0], atol=1e-5)
     assert torch.allclose(found[2], 3 * found[0], atol=1e-5)

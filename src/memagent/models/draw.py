@@ -16,6 +16,7 @@ import torch
 
 # Tokens below it run as one, and then, where they have won, among themselves. A row has at most 512 others.
 _LIKELY = 1 / 512
+_AT_ONCE = 32  # rows whose others run at once: each takes some 50 bytes for a token of the vocabulary
 # splitmix64 (doi.org/10.1145/2714064.2660195): the increment and the two factors, as signed numbers.
 _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
@@ -23,11 +24,22 @@ _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644EC
 def draw(probs_NV: torch.Tensor, streams: Sequence[torch.Generator]) -> torch.Tensor:
     """A token [N] of every row from its probabilities [N, V], which need not sum to 1, by one number of its stream.
 
-    The probabilities may be on a GPU, which draws what a CPU would: streams are those of a CPU.
+    The probabilities may be on a GPU, which draws what a CPU would: streams are those of a CPU. Where memory runs out, they
+    stay as they were.
 
     (`torch.multinomial` takes one stream for all rows, or a call for each, which takes several times as long:
     `benchmarks/drawing.py`.)
     """
+    states = [stream.get_state() for stream in streams]
+    try:
+        return _drawn(probs_NV, streams)
+    except RuntimeError:
+        for stream, state in zip(streams, states, strict=True):
+            stream.set_state(state)
+        raise
+
+
+def _drawn(probs_NV: torch.Tensor, streams: Sequence[torch.Generator]) -> torch.Tensor:
     rows, vocabulary = probs_NV.shape
     seed_N = torch.stack([torch.randint(2**63 - 1, (), generator=stream) for stream in streams]).to(probs_NV.device)
     likely_NV = probs_NV >= _LIKELY
@@ -39,10 +51,9 @@ def draw(probs_NV: torch.Tensor, streams: Sequence[torch.Generator]) -> torch.Te
     time_C = _waits(seed_N[row_C], token_C) / rate_C
     first_N = time_C.new_full((rows,), torch.inf).scatter_reduce(0, row_C, time_C, "amin")
     won_C = time_C == first_N[row_C]
-    token_N = torch.empty_like(seed_N)
+    token_N = torch.full_like(seed_N, vocabulary)
     token_N[row_C[won_C]] = token_C[won_C]
-    others_M = (token_N == vocabulary).nonzero()[:, 0]
-    if len(others_M):
+    for others_M in torch.split((token_N == vocabulary).nonzero()[:, 0], _AT_ONCE):
         time_MV = _waits(seed_N[others_M, None], torch.arange(vocabulary, device=probs_NV.device)) / rest_NV[others_M]
         token_N[others_M] = time_MV.argmin(-1)
     return token_N

@@ -300,8 +300,8 @@ def _load(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
 
 
 def _fast_dtype(device: str) -> str:
-    if device.startswith("cuda"):  # a card older than Ampere would emulate bfloat16
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
+    if device.startswith("cuda"):
+        return "bfloat16"
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     native = able.get("avx512_bf16") or able.get("amx_bf16")
     return "bfloat16" if native else "float32"

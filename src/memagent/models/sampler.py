@@ -359,7 +359,7 @@ def right_pad(steps: Sequence[Sequence[int]], width: int, pad_id: int, device: A
 
 
 def choose(logits_BV: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next token of every row and its log-probability [B], [B]."""
+    """The next token of every row and its log-probability [B], [B], from logits in float32."""
     temperatures = [row.sampling.temperature or 1.0 for row in rows]
     if any(temperature != 1.0 for temperature in temperatures):
         logits_BV = logits_BV / torch.tensor(temperatures, device=logits_BV.device)[:, None]

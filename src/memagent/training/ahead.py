@@ -6,6 +6,7 @@ step's number, so a run is the same however many make them.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from memagent.training.rows import Batch
 StepBatches: TypeAlias = list[tuple[str, Batch]]
 
 _STEPS_AHEAD = 4  # of each process
+_GONE = re.compile(r"worker \(pid.*(killed|exited)")  # torch has no class of its own for a process that is gone
 
 
 class Make(Protocol):
@@ -32,7 +34,7 @@ class Ahead:
     """The batches of the steps from `first` to before `last`, in order. `workers` is the number of processes that make
     them; 0: a thread makes those of the next step.
 
-    Raises what `make` raises, and TrainingError if a process has ended.
+    `next` raises what `make` raises, TrainingError if a process has ended, and StopIteration after the last step.
     """
 
     def __init__(self, make: Make, first: int, last: int, workers: int = 0) -> None:
@@ -67,14 +69,23 @@ def _by_processes(make: Make, first: int, last: int, workers: int) -> Generator[
         worker_init_fn=_leave_interrupts,
     )
     found = iter(loader)
-    for _ in range(first, last):
-        try:
-            batches = next(found)
-        except RuntimeError as error:  # torch has no class of its own for a worker that is gone
-            raise TrainingError(f"a process that makes batches has ended ({error}): resume with fewer `workers`") from error
-        if isinstance(batches, MemagentError):
-            raise batches
-        yield batches
+    try:
+        for _ in range(first, last):
+            batches = _received(found)
+            if isinstance(batches, MemagentError):
+                raise batches
+            yield batches
+    finally:
+        del found  # which ends the processes
+
+
+def _received(found: Any) -> Any:
+    try:
+        return next(found)
+    except RuntimeError as error:
+        if not _GONE.search(str(error)):
+            raise
+        raise TrainingError(f"a process that makes batches has ended ({error}): resume with fewer `workers`") from error
 
 
 class _Steps(Dataset[StepBatches | MemagentError]):

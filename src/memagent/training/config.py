@@ -159,8 +159,8 @@ class SftConfig(RunConfig):
     """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `stack` makes the model
     deeper: its layers by number, from 0; one that comes again is a copy without an effect at first. `subword_words`: share
     of the words in keys and values that are made of the tokenizer's subwords. `workers`: processes that make batches, for
-    a GPU, which computes faster than one process writes text. `graphs`: CUDA graphs compute, each so many tokens; for small
-    models on a GPU (`memagent.training.graphs`); 0: none. Neither changes what is trained on."""
+    a GPU, which computes faster than one process writes text. `graphs`: tokens that one CUDA graph computes, for small
+    models on a GPU (`memagent.training.graphs`); 0: no graphs. Neither changes what is trained on."""
 
     renamed: ClassVar[Mapping[str, str]] = {"pieced": "subword_words"}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from memagent.errors import ConfigError
-from memagent.models.ends import reach, reply_hidden
+from memagent.models.ends import reply_hidden
 from memagent.training.metrics import Tally
 from memagent.training.policy import Policy
 from memagent.training.rows import Batch
@@ -57,25 +58,31 @@ class _Graph:
 class Graphs:
     """Adds up gradients of a policy. `tokens` is the size of a slab. On a CPU the same is computed, and nothing recorded.
 
-    Raises ConfigError for a model of which only the stock forward pass is known, and for adapters.
+    Raises ConfigError for a model of which only the stock forward pass is known, for adapters and for checkpointing. As in
+    `reply_hidden`, no reply begins before what the model reaches back to.
     """
 
     policy: Policy
     tokens: int
     _known: dict[tuple[int, ...], _Graph] = field(default_factory=dict)
     _pool: Any = None
+    _beside: Any = None
 
     def __post_init__(self) -> None:
-        if reach(self.policy.causal) is None or self.policy.adapter is not None:
-            raise ConfigError("`graphs` are for models of the kind lfm2 whose weights are all trained: leave it out")
+        if not self.policy.computes_ends:
+            raise ConfigError(
+                "`graphs` are for models of the kind lfm2 whose weights are all trained, without checkpointing: leave it"
+                " out"
+            )
         for value in self.policy.parameters():
             value.grad = torch.zeros_like(value)  # its place is part of what is recorded
 
     def backward(self, batches: Sequence[tuple[Batch, float]]) -> Tally:
         """Adds the gradient of the sum of batch losses, each a mean over reply tokens times a weight. Returns counts."""
-        tally = Tally()
-        for slab in slabs(batches, self.tokens):
-            tally += self._one(slab)
+        tally, device = Tally(), self.policy.device
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            for slab in slabs(batches, self.tokens):
+                tally += self._one(slab)
         return tally
 
     def _one(self, slab: Slab) -> Tally:
@@ -107,7 +114,7 @@ class Graphs:
 
     def _record(self, graph: _Graph) -> None:
         gradients = [value.grad.clone() for value in self.policy.parameters() if value.grad is not None]
-        beside = torch.cuda.Stream()
+        self._beside = beside = self._beside or torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
             for _ in range(_WARM_UP):

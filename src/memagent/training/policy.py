@@ -62,6 +62,11 @@ class Policy:
         window: int | None = getattr(self.causal.config, "max_position_embeddings", None)
         return window
 
+    @property
+    def computes_ends(self) -> bool:
+        """Whether there is a forward pass that computes replies only (`memagent.models.ends`)."""
+        return self._reach is not None
+
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters that are trained."""
         return [value for _, value in self.named_parameters()]

@@ -85,4 +85,4 @@ def buckets(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
 
 def reply_tokens(batch: Batch) -> int:
     """The tokens of a batch that carry loss."""
-    return sum(sum(kind >= 0 for kind in kinds) for kinds in batch.kind)
+    return sum(int(kind >= 0) for kinds in batch.kind for kind in kinds)
