@@ -88,3 +88,9 @@ def test_streams_stay_as_they_were_where_memory_runs_out(monkeypatch: pytest.Mon
         with pytest.raises(torch.OutOfMemoryError):
             draw(weights, used)
     assert torch.equal(draw(weights, used), draw(weights, fresh))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_a_gpu_draws_what_a_cpu_draws() -> None:
+    weights = torch.softmax(3 * torch.randn(64, 5000, generator=torch.Generator().manual_seed(0)), -1)
+    assert draw(weights.cuda(), streams(64)).tolist() == draw(weights, streams(64)).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ import pytest
 from memagent.errors import TaskError, TrainingError
 from memagent.training.ahead import Ahead
 from memagent.training.config import SftConfig
+from memagent.training.data import StepMaker
+from memagent.training.model import new_model
 from memagent.training.rows import Batch
 from memagent.training.run import Launch
 from memagent.training.sft import run
@@ -87,6 +90,14 @@ def children() -> set[int]:
     found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     tracker = {int(pid) for pid in found if b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()}
     return {int(pid) for pid in found} - tracker
+
+
+def test_what_is_sent_to_a_process_is_small_and_makes_the_same_batches(config: SftConfig, tmp_path: Path) -> None:
+    maker = StepMaker(config, new_model(config, tmp_path / "start"))
+    made = maker(2)
+    sent = pickle.dumps(maker)
+    assert len(sent) < 1 << 16  # what a pipe holds: the trainer does not wait for the process
+    assert pickle.loads(sent)(2) == made
 
 
 def test_a_run_is_the_same_whoever_makes_its_batches(config: SftConfig, tmp_path: Path) -> None:
