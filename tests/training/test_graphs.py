@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,24 @@ def test_a_recorded_pass_adds_the_same_gradient_each_time(config: SftConfig, sta
     assert torch.allclose(found[0], expected, atol=1e-5)
     assert torch.allclose(found[1], 2 * found[0], atol=1e-5)
     assert torch.allclose(found[2], 3 * found[0], atol=1e-5)
+
+
+def test_rows_that_are_right_in_every_token_are_counted(config: SftConfig, start: Path) -> None:
+    trainer = Trainer(config.model_copy(update={"graphs": 600}), start)
+    [(name, batch), _] = trainer.make_step(3)
+    with torch.no_grad():
+        said = iter(trainer.policy.logits(batch).argmax(-1).tolist())
+    target = [[next(said) if kind >= 0 else 0 for kind in kinds] for kinds in batch.kind]
+    target[0][0] += 1
+    part = trainer.worker.backward([(name, replace(batch, target=target), 1.0)])
+    assert (part.tally.rows, part.tally.rows_right) == (len(batch.ids), len(batch.ids) - 1)
+
+
+def test_a_step_leaves_gradients_where_they_were_recorded(config: SftConfig, start: Path) -> None:
+    trainer = Trainer(config.model_copy(update={"graphs": 600}), start)
+    places = [value.grad.data_ptr() for value in trainer.policy.parameters() if value.grad is not None]
+    trainer.train_step(trainer.make_step(0))
+    gradients = [value.grad for value in trainer.policy.parameters() if value.grad is not None]
+    assert [gradient.data_ptr() for gradient in gradients] == places
+    assert len(places) == len(trainer.policy.parameters())
+    assert not any(gradient.any() for gradient in gradients)
