@@ -15,7 +15,7 @@ import pytest
 from memagent.errors import TaskError, TrainingError
 from memagent.training.ahead import Ahead
 from memagent.training.config import SftConfig
-from memagent.training.data import StepMaker
+from memagent.training.data import StepMaker, step_batches
 from memagent.training.model import new_model
 from memagent.training.rows import Batch
 from memagent.training.run import Launch
@@ -94,7 +94,9 @@ def children() -> set[int]:
 
 def test_what_is_sent_to_a_process_is_small_and_makes_the_same_batches(config: SftConfig, tmp_path: Path) -> None:
     maker = StepMaker(config, new_model(config, tmp_path / "start"))
-    made = maker(2)
+    made, plan = maker(2), config.schedule
+    of_the_run = {"seed": config.seed, "steps": plan.steps, "batches": plan.batches, "batch_tokens": plan.batch_tokens}
+    assert made == step_batches(maker.opened(), [*config.mixture, *config.reading], step=2, **of_the_run)
     sent = pickle.dumps(maker)
     assert len(sent) < 1 << 16  # what a pipe holds: the trainer does not wait for the process
     assert pickle.loads(sent)(2) == made

@@ -7,7 +7,6 @@ step's number, so a run is the same however many make them.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
@@ -66,7 +65,6 @@ def _by_processes(make: Make, first: int, last: int, workers: int) -> Generator[
         num_workers=workers,
         prefetch_factor=_STEPS_AHEAD,
         multiprocessing_context="spawn",  # a fork would copy locks that threads of torch hold
-        worker_init_fn=_leave_interrupts,
     )
     found = iter(loader)
     try:
@@ -104,7 +102,3 @@ class _Steps(Dataset[StepBatches | MemagentError]):
 def _as_arrays(batch: Batch) -> Batch:
     rectangles: list[Any] = [np.asarray(values) for values in (batch.ids, batch.at, batch.target, batch.kind)]
     return Batch(*rectangles)
-
-
-def _leave_interrupts(_: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer gets it too, and ends the processes
