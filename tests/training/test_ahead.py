@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from memagent.errors import TaskError, TrainingError
-from memagent.training.ahead import Ahead
+from memagent.training.ahead import StepBatches, made_ahead
 from memagent.training.config import SftConfig
 from memagent.training.data import StepMaker, step_batches
 from memagent.training.model import new_model
@@ -38,38 +39,38 @@ class Numbered:
         return [("number", Batch([[step]], [[0]], [[step]], [[0]]))]
 
 
-def taken(ahead: Ahead, count: int) -> list[int]:
-    made: list[Any] = [ahead.next() for _ in range(count)]
+def taken(ahead: Iterator[StepBatches], count: int) -> list[int]:
+    made: list[Any] = [next(ahead) for _ in range(count)]
     return [int(batch.ids[0][0]) for [(_, batch)] in made]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_steps_come_in_order_and_all_of_them(workers: int) -> None:
-    ahead = Ahead(Numbered(), 3, 20, workers)
+    ahead = made_ahead(Numbered(), 3, 20, workers)
     assert taken(ahead, 17) == list(range(3, 20))
     ahead.close()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_is_wrong_with_a_step_is_raised_when_it_is_its_turn(workers: int) -> None:
-    ahead = Ahead(Numbered(fails=5), 0, 9, workers)
+    ahead = made_ahead(Numbered(fails=5), 0, 9, workers)
     assert taken(ahead, 5) == [0, 1, 2, 3, 4]
     with pytest.raises(TaskError, match=r"^step 5 cannot be made$"):
-        ahead.next()
+        next(ahead)
     ahead.close()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_fault_in_what_makes_them_is_no_process_that_has_ended(workers: int) -> None:
-    ahead = Ahead(Numbered(fails=1, fault=RecursionError), 0, 9, workers)
+    ahead = made_ahead(Numbered(fails=1, fault=RecursionError), 0, 9, workers)
     assert taken(ahead, 1) == [0]
     with pytest.raises(RecursionError, match="step 1 cannot be made"):
-        ahead.next()
+        next(ahead)
     ahead.close()
 
 
 def test_a_process_that_is_ended_ends_the_run_with_what_to_do() -> None:
-    ahead = Ahead(Numbered(ends=2), 0, 9, 2)
+    ahead = made_ahead(Numbered(ends=2), 0, 9, 2)
     with pytest.raises(TrainingError, match=r"a process that makes batches has ended .*fewer `workers`"):
         taken(ahead, 9)
     ahead.close()
@@ -78,7 +79,7 @@ def test_a_process_that_is_ended_ends_the_run_with_what_to_do() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_nothing_is_left_when_it_is_closed(workers: int) -> None:
     before, threads = children(), set(threading.enumerate())
-    ahead = Ahead(Numbered(), 0, 1000, workers)
+    ahead = made_ahead(Numbered(), 0, 1000, workers)
     taken(ahead, 3)
     assert len(children() - before) >= workers
     ahead.close()

@@ -29,22 +29,13 @@ class Make(Protocol):
     def __call__(self, step: int) -> StepBatches: ...
 
 
-class Ahead:
+def made_ahead(make: Make, first: int, last: int, workers: int = 0) -> Generator[StepBatches, None, None]:
     """The batches of the steps from `first` to before `last`, in order. `workers` is the number of processes that make
-    them; 0: a thread makes those of the next step.
+    them; 0: a thread makes those of the next step. Closing it ends the processes.
 
-    `next` raises what `make` raises, TrainingError if a process has ended, and StopIteration after the last step.
+    Raises what `make` raises, and TrainingError if a process has ended.
     """
-
-    def __init__(self, make: Make, first: int, last: int, workers: int = 0) -> None:
-        self._batches = _by_processes(make, first, last, workers) if workers else _by_a_thread(make, first, last)
-
-    def next(self) -> StepBatches:
-        return next(self._batches)
-
-    def close(self) -> None:
-        """Ends the thread or the processes."""
-        self._batches.close()
+    return _by_processes(make, first, last, workers) if workers else _by_a_thread(make, first, last)
 
 
 def _by_a_thread(make: Make, first: int, last: int) -> Generator[StepBatches, None, None]:

@@ -11,7 +11,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from memagent.errors import TrainingError
 from memagent.models.open import model_folder
 from memagent.profiles import load_profile
 from memagent.tasks.samples import generator
-from memagent.training.ahead import Ahead
+from memagent.training.ahead import made_ahead
 from memagent.training.average import Average
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import Mixture, ReadingMixture, SftConfig
@@ -190,11 +190,11 @@ def run(config: SftConfig, launch: Launch) -> Trainer:
     with begun(config, launch, steps, lambda: _new(config, launch)) as run, ExitStack() as held:
         trainer, log = run.trainer, run.log
         held.callback(trainer.helpers.close)
-        ahead = Ahead(trainer.make_step, trainer.step, run.last, config.workers)
-        held.callback(ahead.close)
+        steps_ahead = made_ahead(trainer.make_step, trainer.step, run.last, config.workers)
+        ahead = held.enter_context(closing(steps_ahead))
         began, tokens = time.perf_counter(), trainer.tokens
         while not run.ended:
-            trainer.tally += trainer.train_step(ahead.next())
+            trainer.tally += trainer.train_step(next(ahead))
             step = trainer.step
             if run.is_due(config.log_every):
                 rate = config.schedule.rate_at(step - 1)
