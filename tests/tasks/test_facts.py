@@ -73,7 +73,7 @@ def test_the_last_three_statements_and_questions_of_an_attribute_are_for_evaluat
         assert not [(held, text) for held in texts[-3:] for text in texts[:-3] if alike(held, text)]
         expected = [text.format(a="Ann", b="7") for text in texts]
         expected = [text[0].upper() + text[1:] for text in expected]
-        assert {draw("train") for _ in range(800)} == set(expected[:-3])
+        assert {draw("train") for _ in range(3000)} == set(expected[:-3])
         assert {draw("eval") for _ in range(60)} == set(expected[-3:])
 
 

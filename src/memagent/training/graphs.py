@@ -9,11 +9,10 @@ Shapes: N rows, T tokens, R reply tokens, K of all rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +41,18 @@ class Slab:
     target: Any
     kind: Any
     share: Any
+
+
+class _Row(NamedTuple):
+    """A row of a batch: tokens up to the end of its reply, tokens of the reply, and its part of what the batch holds."""
+
+    width: int
+    reply: int
+    ids: Sequence[int]
+    start: int
+    target: Sequence[int]
+    kind: Sequence[int]
+    share: float
 
 
 @dataclass(slots=True)
@@ -146,25 +157,26 @@ class Graphs:
 
 
 def slabs(batches: Sequence[tuple[Batch, float]], tokens: int) -> Iterator[Slab]:
-    """The rows of batches in slabs of about so many tokens, those of like width together; rows of padding, which weigh
-    nothing, fill the last ones."""
-    by_shape: defaultdict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    """The rows of batches in slabs of about so many tokens, the widest first; only the last one is filled up with rows of
+    padding, which weigh nothing."""
+    rows: list[_Row] = []
     for batch, weight in batches:
         kind_NR = np.asarray(batch.kind)
         share = weight / max(1, int((kind_NR >= 0).sum()))
-        replies = (kind_NR >= 0).sum(1)
-        widths = np.asarray(batch.at)[:, 0] + 1 + replies
-        for row in zip(batch.ids, batch.at, batch.target, batch.kind, widths, replies, strict=True):
-            *values, width, reply = row
-            shape = _up(int(width), _WIDTH), _up(int(reply), _REPLY)
-            by_shape[shape].append((*values, share))
-    for (width, reply), rows in sorted(by_shape.items()):
+        for ids, at, target, kind, reply in zip(
+            batch.ids, batch.at, batch.target, batch.kind, (kind_NR >= 0).sum(1), strict=True
+        ):
+            rows.append(_Row(at[0] + 1 + int(reply), int(reply), ids, at[0], target, kind, share))
+    rows.sort(key=lambda row: -row.width)
+    while rows:
+        width = _up(rows[0].width, _WIDTH)
         count = max(1, tokens // width)
-        for first in range(0, len(rows), count):
-            yield _slab(rows[first : first + count], count, width, reply)
+        yield _slab(rows[:count], count, width)
+        del rows[:count]
 
 
-def _slab(rows: Sequence[tuple[Any, ...]], count: int, width: int, reply: int) -> Slab:
+def _slab(rows: Sequence[_Row], count: int, width: int) -> Slab:
+    reply = _up(max(row.reply for row in rows), _REPLY)
     slab = Slab(
         rows=len(rows),
         ids=np.zeros((count, width), np.int64),
@@ -173,12 +185,12 @@ def _slab(rows: Sequence[tuple[Any, ...]], count: int, width: int, reply: int) -
         kind=np.full((count, reply), -1, np.int64),
         share=np.zeros((count, reply), np.float32),
     )
-    for place, (ids, at, target, kind, share) in enumerate(rows):
-        slab.ids[place, : min(width, len(ids))] = ids[:width]
-        slab.start[place] = at[0]
-        known = min(reply, len(kind))
-        slab.target[place, :known], slab.kind[place, :known] = target[:known], kind[:known]
-        slab.share[place, :known] = np.where(slab.kind[place, :known] >= 0, share, 0.0)
+    for place, row in enumerate(rows):
+        slab.ids[place, : min(width, len(row.ids))] = row.ids[:width]
+        slab.start[place] = row.start
+        known = min(reply, len(row.kind))
+        slab.target[place, :known], slab.kind[place, :known] = row.target[:known], row.kind[:known]
+        slab.share[place, :known] = np.where(slab.kind[place, :known] >= 0, row.share, 0.0)
     return slab
 
 
