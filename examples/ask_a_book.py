@@ -2,7 +2,8 @@
 
     python examples/ask_a_book.py        (or: make ask)
 
-The embedded model is small, trained by us from random weights, and answers only questions of this kind; see its model card.
+One question needs one of the facts, the next one two, and the answer to the last one is not in the book. The embedded model
+is small, trained by us from random weights, and answers only questions of such kinds; see its model card.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from memagent.tasks.haystack import Haystack
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED = ROOT / "build/moby-dick-with-three-facts.txt"
 FACTS = (  # relative depth, sentence
-    (0.12, "The access code for amber-falcon is 4821973."),
-    (0.55, "A secret number for quiet-harbor is 7305418."),
-    (0.91, "The serial number of velvet-compass is 2690147."),
+    (0.12, "The Winter Orchard was written by Mara Holt."),
+    (0.55, "Anyone who wants to reach Owen Pell should dial 0171 555 264."),
+    (0.91, "Mara Holt was born in Calderwick."),
 )
 QUESTIONS = (
-    "What is the access code for amber-falcon?",
-    "What is the secret number for quiet-harbor?",
-    "What is the serial number of velvet-compass?",
+    "How can I reach Owen Pell by phone?",
+    "What is the birthplace of the author of The Winter Orchard?",
+    "What does Owen Pell do for a living?",
 )
 
 

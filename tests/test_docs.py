@@ -23,17 +23,17 @@ def test_the_readme_runs_from_python(tmp_path, monkeypatch, capsys):
     book = tmp_path / "build/moby-dick-with-three-facts.txt"
     book.parent.mkdir()
     book.write_text(
-        "It was a cold morning. The access code for amber-falcon is 4821973. They sailed on. "
-        "A secret number for quiet-harbor is 7305418."
+        "It was a cold morning. The Winter Orchard was written by Mara Holt. They sailed on. "
+        "Anyone who wants to reach Owen Pell should dial 0171 555 264."
     )
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
     out = capsys.readouterr().out.splitlines()
-    assert (len(blocks), out[0], out[1], out[-1]) == (2, "4821973", "supported", "7305418")
+    assert (len(blocks), out[0], out[1], out[-1]) == (2, "0171 555 264", "supported", "Mara Holt")
     assert "facts.txt" in out[2]
-    assert "The access code for amber-falcon is 4821973." in out[2]
+    assert "Anyone who wants to reach Owen Pell should dial 0171 555 264." in out[2]
 
 
 def test_names_of_the_python_reference_are_imported_from_where_it_says():
@@ -56,10 +56,10 @@ def test_the_samples_in_the_guide_run_each_on_its_own(page, tmp_path, monkeypatc
     monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     for name in ("book.txt", "first.txt", "second.txt"):
-        Path(name).write_text("It was cold. Either party may terminate. The access code for amber-falcon is 4821973.\n")
+        Path(name).write_text("It was cold. Either party may terminate. Owen Pell's phone number is 0171 555 264.\n")
     for block in re.findall(r"```python\n(.*?)```", (ROOT / f"docs/guide/{page}.md").read_text(), re.DOTALL):
         exec(compile(block, f"{page}.md", "exec"), {})
-    assert "4821973" in capsys.readouterr().out
+    assert "0171 555 264" in capsys.readouterr().out
 
 
 def commands(page: Path) -> list[str]:

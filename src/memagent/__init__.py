@@ -2,7 +2,7 @@
 
     import memagent
 
-    reading = memagent.read("book.txt", "What is the code for amber-falcon?")
+    reading = memagent.read("book.txt", "How can I reach Owen Pell by phone?")
     print(reading.answer, reading.quotes)
 
 After MemAgent (arXiv 2507.02259). Names are imported when they are first used, so that `import memagent` stays light.
