@@ -8,8 +8,7 @@ Single turns of each sample, read greedily by the protocol; a turn is right if t
 about one key of each sample (drawn with --seed), with nothing noted of the others:
 
     noted      the first chunk that states its value, "not yet" in the memory
-    corrected  the same with a false value of the form of the true one in the memory; once more without the family's rules,
-               which keep what stands (its acceptance threshold, decision 0017)
+    corrected  the same with a false value of the form of the true one in the memory
     waits      chunks that state nothing that is asked, "not yet" in the memory: the others are false finds
     keeps      the same chunks with the true value in the memory: the others lose it
 
@@ -28,7 +27,7 @@ from memagent.core import Completion, Plan, State, advance, pending, turn
 from memagent.core.readers.chunkwise import ChunkState
 from memagent.errors import MemagentError
 from memagent.evaluation.statistics import wilson
-from memagent.models.open import OpenModel, model_folder, narrowed, open_model, read_defaults
+from memagent.models.open import OpenModel, open_model
 from memagent.settings import make_plan, make_settings
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
@@ -85,8 +84,6 @@ def cell(values: list[bool]) -> str:
 
 
 def main() -> None:
-    from memagent.models.local import LocalEngine
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("samples")
     parser.add_argument("-m", "--model", nargs="+", default=["embedded"])
@@ -102,25 +99,18 @@ def main() -> None:
         file = SampleFile.open(options.samples)
         samples = [file.load(entry.id) for entry in file.entries]
         for model in options.model:
-            folder = model_folder(model)
-            plain, held = narrowed(LocalEngine(folder), read_defaults(folder)), open_model(model)
-            settings, words = make_settings(held, model="benchmark"), shipped_words("eval")
+            opened = open_model(model)
+            settings, words = make_settings(opened, model="benchmark"), shipped_words("eval")
             asked: dict[str, list[Case]] = defaultdict(list)
             for number, sample in enumerate(samples):
-                plan = make_plan(sample.document, sample.question, settings, held)
+                plan = make_plan(sample.document, sample.question, settings, opened)
                 for what, case in cases(sample, plan, random.Random(f"{options.seed}/{number}"), words):
                     asked[what].append(case)
             if not asked["noted"]:
                 parser.error(f"{options.samples}: none of its {len(samples)} samples asks for one value of a key")
-            columns = {
-                "noted": right(held, asked["noted"]),
-                "corrected": right(held, asked["corrected"]),
-                "corrected, without rules": right(plain, asked["corrected"]),
-                "waits": right(held, asked["waits"]),
-                "keeps": right(held, asked["keeps"]),
-            }
+            columns = {what: right(opened, asked[what]) for what in ("noted", "corrected", "waits", "keeps")}
             print(f"\n{model}: {len(asked['noted'])} of {len(samples)} samples\n\n| task | {' | '.join(columns)} |")
-            print("|---|---|---|---|---|---|")
+            print("|---|---|---|---|---|")
             for task in [*dict.fromkeys(case.task for case in asked["noted"]), ""]:
                 cells = [cell([good for name, good in found if task in ("", name)]) for found in columns.values()]
                 print(f"| {task or '**all**'} | {' | '.join(cells)} |", flush=True)

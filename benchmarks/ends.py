@@ -27,8 +27,8 @@ class Stock:
 
 
 def main() -> None:
+
     from memagent.core import Sampling
-    from memagent.embedded.drafts import above
     from memagent.errors import MemagentError
     from memagent.models.ends import reach
     from memagent.models.local import LocalEngine
@@ -58,33 +58,33 @@ def main() -> None:
     if reach(model) is None:
         parser.error(f"--model {arguments.model}: no LFM2 model, nothing is left out of its passes")
     ways = {"stock": Stock(model), "ends": model}
-    # Every token of a draft stands: a share of e^-60 of the likeliest is enough.
-    accept = above([1e-26] * arguments.reply)
     print(f"{arguments.rows} rows, replies of {arguments.reply} tokens, {model.dtype}, {arguments.threads} thread(s)\n")
     print("| | tokens of a prompt | stock forward | ends only | ratio | apart |")
     print("|---|---|---|---|---|---|")
     for tokens in arguments.tokens:
-        ids = torch.randint(4, model.config.vocab_size, (arguments.rows, tokens + arguments.reply)).tolist()
+        prompts = torch.randint(4, model.config.vocab_size, (arguments.rows, tokens)).tolist()
+        written = [Row(prompt=prompt, max_tokens=arguments.reply, sampling=Sampling()) for prompt in prompts]
+        sample(ways["stock"], written, stop_ids=frozenset(), pad_id=0)
         for what, run, drafted in (("drafts checked", check_drafts, True), ("replies generated", sample, False)):
             best: dict[str, float] = {}
-            logprobs: dict[str, torch.Tensor] = {}
+            logprobs: dict[str, list[list[float]]] = {}
             for _ in range(arguments.repeat):
                 for name, way in ways.items():
                     rows = [
                         Row(
-                            prompt=row[:tokens],
-                            draft=row[tokens:] if drafted else (),
+                            prompt=row.prompt,
+                            draft=row.ids if drafted else (),  # all of which stands, but for rounding
                             max_tokens=arguments.reply,
                             sampling=Sampling(),
-                            accept=accept,
                         )
-                        for row in ids
+                        for row in written
                     ]
                     began = time.perf_counter()
                     run(way, rows, stop_ids=frozenset(), pad_id=0)
                     best[name] = min(best.get(name, 1e9), time.perf_counter() - began)
-                    logprobs[name] = torch.tensor([row.logprobs for row in rows])
-            apart = float((logprobs["stock"] - logprobs["ends"]).abs().max())
+                    logprobs[name] = [row.logprobs for row in rows]
+            pairs = zip(logprobs["stock"], logprobs["ends"], strict=True)
+            apart = max(abs(a - b) for stock, ends in pairs for a, b in zip(stock, ends, strict=False))
             rate = {name: arguments.rows * tokens / seconds for name, seconds in best.items()}
             print(
                 f"| {what} | {tokens} | {rate['stock']:,.0f} tokens/s | {rate['ends']:,.0f} tokens/s |"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memagent.core import make_reader
-from memagent.embedded.drafts import Drafts
+from memagent.embedded.family import EmbeddedFamily
 from memagent.embedded.replies import FactLines, without_loop
 from tests.core.test_reading import after, plan
 
@@ -108,13 +107,7 @@ def test_without_its_loop_a_reply_is_a_beginning_of_it_and_short_however_long_it
         assert len(once) <= len(lead) + 2 * len(unit)
 
 
-def test_a_fixed_reply_is_drafted_as_the_model_writes_it_and_must_be_the_likeliest():
-    drafts = Drafts()
-    assert drafts.reply("nothing new") == " nothing new"
-    assert drafts.reply("- amber: 12") == "- amber: 12"
-    spans = [(0, 8), (8, 12)]
-    nearly, likeliest = torch.tensor([-0.1, -0.1, -0.1]), torch.tensor([0.0, 0.0, 0.0])
-    exact, lossy = drafts.acceptance(" nothing new", spans, True), drafts.acceptance("- amber: 123", spans, True)
-    assert exact(nearly).tolist() == [False, False, False]
-    assert exact(likeliest).tolist() == [False, False, False]  # which stand because they are the likeliest
-    assert lossy(nearly).tolist() == [True, True, True]
+def test_a_fixed_reply_is_guessed_as_the_model_writes_it():
+    family = EmbeddedFamily()
+    assert family.written("nothing new") == " nothing new"
+    assert family.written("- amber: 12") == "- amber: 12"

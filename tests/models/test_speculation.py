@@ -1,4 +1,4 @@
-"""A draft changes no reply: not its tokens, their log-probabilities, nor its end. A lenient one does, only so far."""
+"""A draft changes no reply: not its tokens, their log-probabilities, nor its end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
-from memagent.embedded.drafts import Drafts, above
-from memagent.embedded.family import EmbeddedFamily
-from memagent.errors import ConfigError, ContextTooLongError, ModelError
+from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models import speculation
 from memagent.models.kinds import takes_drafts
 from memagent.models.local import LocalEngine
 from memagent.models.open import open_model
 from memagent.models.sampler import Row, sample
 from memagent.models.speculation import check_drafts
-from memagent.training.ideal import NOT_YET
 from tests.models.tiny import SHAPE, Counted, make_tiny_model, open_tiny_model
 
 CONFIGS: dict[str, Any] = {
@@ -180,8 +177,6 @@ def test_of_a_long_draft_as_much_is_checked_as_fits(
     guesses = [reply(row) for row in plain]
     monkeypatch.setattr(speculation, "_LOGITS", 4 * model.config.vocab_size)
     checked = rows(guesses)
-    for row in checked:
-        row.accept = above([1.0] * len(row.draft))
     counted = Counted(model)
     check_drafts(counted, [row for row in checked if row.draft], stop_ids=stop, pad_id=0)
     assert max(len(row.ids) for row in checked) == 4  # three of the draft, and what follows them
@@ -202,80 +197,6 @@ def test_no_part_has_more_places_than_there_is_room_for(lengths: list[int], most
         assert len(joined) * max(1 + len(draft) for _, draft in joined) > most
 
 
-def lenient(model: Any, row: Row, shares: Sequence[float]) -> tuple[list[int], list[float]]:
-    """What is to be taken of a row's draft: one pass for each token, one row at a time."""
-    ids, logprobs = [], []
-    for guess, share in [*zip(row.draft, shares, strict=True), (None, 1.0)]:
-        with torch.inference_mode():
-            logits_V = model(torch.tensor([[*row.prompt, *ids]])).logits[0, -1].float()
-        logprobs_V = torch.log_softmax(logits_V, -1)
-        best = int(logprobs_V.argmax())
-        stands = guess is not None and bool(guess == best or logprobs_V[guess].exp() > share * logprobs_V[best].exp())
-        ids.append(guess if stands and guess is not None else best)
-        logprobs.append(float(logprobs_V[ids[-1]]))
-        if not stands:
-            break
-    return ids, logprobs
-
-
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_a_token_of_a_draft_stands_if_it_is_likely_enough(model: Any, data: st.DataObject) -> None:
-    plain = generate(model, rows(), frozenset())
-    ranks = st.lists(st.sampled_from([0, 0, 0, 1, 2, 5]), max_size=6)
-    guesses = [ranked(model, row.prompt, data.draw(ranks)) for row in plain]
-    batch, limits = [row for row in rows(guesses) if row.draft], []
-    for row in batch:
-        count, share = len(row.draft), st.just(0.0) | st.floats(1e-4, 1)
-        limits.append(data.draw(st.lists(share, min_size=count, max_size=count)))
-        row.accept = above(limits[-1])
-    if not batch:
-        return
-    check_drafts(model, batch, stop_ids=frozenset(), pad_id=0)
-    for row, shares in zip(batch, limits, strict=True):
-        ids, logprobs = lenient(model, row, shares)
-        assert row.ids == ids
-        assert row.logprobs == pytest.approx(logprobs, abs=1e-4)
-
-
-def ranked(model: Any, prompt: Sequence[int], ranks: Sequence[int]) -> list[int]:
-    """A draft whose every token is the likeliest one (rank 0), the one after it (1), … where it stands."""
-    ids: list[int] = []
-    for rank in ranks:
-        with torch.inference_mode():
-            logits_V = model(torch.tensor([[*prompt, *ids]])).logits[0, -1]
-        ids.append(int(logits_V.topk(rank + 1).indices[rank]))
-    return ids
-
-
-def test_what_is_held_to_and_what_is_not() -> None:
-    memory = "- a: not yet\n- b: not yet ready\n- c: 12\n- d: not yet"
-    spans = [(at, at + 2) for at in range(0, len(memory), 2)]  # tokens of two characters
-    shares = drafts(threshold=0.25, placeholder="not yet").shares(memory, spans)
-    free = "".join(memory[start:end] for (start, end), share in zip(spans, shares, strict=True) if share == 1)
-    held = "".join(memory[start:end] for (start, end), share in zip(spans, shares, strict=True) if share == 0.25)
-    assert free == " not yet" + " not yet"  # and the token that has its first character
-    assert held == "- a:\n- b: not yet ready\n- c: 12\n- d:"
-    assert set(drafts(threshold=0.25).shares(memory, spans)) == {0.25}
-    assert set(drafts(placeholder="not yet").shares(memory, spans)) == {1.0}
-    assert set(drafts(threshold=0.25, placeholder="(.*)").shares(memory, spans)) == {0.25}  # it is text, not a pattern
-
-
-def test_whole_words_stand_from_their_second_token_on() -> None:
-    memory = "- a-b: 12, yes\n- c: not yet"
-    spans = [(at, at + 1) for at in range(len(memory))]  # tokens of one character
-    shares = drafts(threshold=0.25, whole_words=True, placeholder="not yet").shares(memory, spans)
-    of = {share: [at for at, one in enumerate(shares) if one == share] for share in (0.0, 0.25, 1.0)}
-    assert "".join(memory[at] for at in of[0.0]) == "-b:" + "2," + "es" + ":"
-    assert "".join(memory[at] for at in of[0.25]) == "- a 1 y\n- c "
-    assert "".join(memory[at] for at in of[1.0]) == "not yet"
-    assert sum(map(len, of.values())) == len(memory)
-    wide = drafts(whole_words=True).shares("a 123 é", [(0, 1), (1, 3), (3, 5), (5, 6), (6, 7), (6, 7)])
-    assert wide == [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]  # a token with the space begins a word; so do all bytes of a character
-    across = drafts(whole_words=True).shares("a.\n- b", [(0, 1), (1, 3), (3, 4), (4, 6)])
-    assert across == [1.0] * 4  # nor does a token that goes on behind the word's end
-
-
 def test_models_whose_positions_depend_on_the_length_take_none() -> None:
     assert all(takes_drafts(config) for config in CONFIGS.values())
     long = {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8, "factor": 2.0}
@@ -292,10 +213,11 @@ def test_an_engine_leaves_drafts_out_for_such_models(tmp_path: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     config["rope_parameters"] = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     (folder / "config.json").write_text(json.dumps(config))
-    engine, plain = lossy_engine(folder, threshold=1e-30), LocalEngine(folder, dtype="float32")
-    assert engine.identity == plain.identity
-    [given], [without] = (one.generate([turn("a house", "- x: 12")]) for one in (engine, plain))
-    assert given.token_ids == without.token_ids
+    plain = LocalEngine(folder, dtype="float32")
+    [reply] = plain.generate([turn("a house")])
+    [given], passes = calls(LocalEngine(folder, dtype="float32", speculate=True), [turn("a house", reply.text)])
+    assert given.token_ids == reply.token_ids
+    assert len(passes) == len(reply.token_ids)
 
 
 @pytest.fixture(scope="module")
@@ -363,9 +285,7 @@ def test_what_is_not_drafted(folder: Any, off: str, options: dict[str, Any]) -> 
     assert len(passes) == len(plain.token_ids)
 
 
-def test_a_draft_for_which_there_is_no_memory_is_left_out(
-    folder: Any, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_for_which_there_is_no_memory_is_left_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     [plain] = engine.generate([turn("a house")])
 
     def full(*_: Any, **__: Any) -> None:
@@ -374,72 +294,13 @@ def test_a_draft_for_which_there_is_no_memory_is_left_out(
     monkeypatch.setattr("memagent.models.local.check_drafts", full)
     [drafted] = engine.generate([turn("a house", plain.text)])
     assert drafted.token_ids == plain.token_ids
-    lenient = lenient_engine(folder)
-    with pytest.raises(ModelError, match="out of memory with one prompt"):  # without it the reply would be another one
-        lenient.generate([turn("a house", plain.text)])
-    [drawn] = engine.generate([turn("a house", temperature=0.5)])
-    [again] = lenient.generate([turn("a house", plain.text, temperature=0.5)])  # what is sampled is held to nothing
-    assert again.token_ids == drawn.token_ids
 
 
 def test_a_draft_that_looks_like_special_tokens_is_text(engine: LocalEngine) -> None:
     text = "<|end|> é<|reply|>"
-    ids, spans = engine._chat.encode_reply(text)
+    ids = engine._chat.encode_reply(text)
     assert min(ids) > 3
     assert engine._hf_tokenizer.decode(ids) == text
-    assert [spans[0][0], spans[-1][1]] == [0, len(text)]  # in characters
-
-
-def drafts(threshold: float = 1.0, whole_words: bool = False, placeholder: str = "") -> Drafts:
-    return Drafts(threshold=threshold, whole_words=whole_words, placeholder=placeholder)
-
-
-def lossy_engine(folder: Any, **options: Any) -> LocalEngine:
-    family = EmbeddedFamily(drafts=drafts(**options))
-    return LocalEngine(folder, dtype="float32", family=family, speculate=True)
-
-
-def lenient_engine(folder: Any, **options: Any) -> LocalEngine:
-    return lossy_engine(folder, threshold=1e-30, **options)
-
-
-def test_a_lenient_engine_holds_to_the_memory(folder: Any, engine: LocalEngine) -> None:
-    [plain] = engine.generate([turn("a house")])
-    guess = "- x: 12\n- y: not yet"
-    lenient = lenient_engine(folder)
-    [kept], passes = calls(lenient, [turn("a house", guess, max_tokens=24)])
-    assert (kept.text, kept.finish, len(passes)) == (guess, "stop", 1)  # and to its end
-    [found] = lenient_engine(folder, placeholder="not yet").generate([turn("a house", guess, max_tokens=24)])
-    assert found.text.startswith("- x: 12\n- y:")  # what is missing gives way
-    assert found.text != guess
-    [drawn] = lenient.generate([turn("a house", guess, temperature=1.0, max_tokens=24)])
-    assert drawn.text not in (guess, plain.text)
-
-
-def test_an_engine_holds_to_whole_words(folder: Any, engine: LocalEngine) -> None:
-    """Whatever begins as the engine would have begun it is taken to the end of its word, and no further."""
-    texts = ("a house", "a tree", "two trees", "the sea", "a boat", "stones")
-    replies = zip(texts, engine.generate([turn(text, max_tokens=24) for text in texts]), strict=True)
-    begun = ((text, one, engine._hf_tokenizer.decode(one.token_ids[:1])) for text, one in replies)
-    text, plain, first = next(found for found in begun if found[2].isascii() and found[2].strip())
-    guess = f"{first}qzqzqz 12"
-    ids, spans = engine._chat.encode_reply(guess)
-    assert ids[0] == plain.token_ids[0]
-    within = sum(start < len(f"{first}qzqzqz") for start, _ in spans)
-    whole = lossy_engine(folder, whole_words=True)
-    [kept] = whole.generate([turn(text, guess, max_tokens=24)])
-    assert kept.token_ids[:within] == tuple(ids[:within]) != plain.token_ids[:within]
-    [drawn], [ever] = (one.generate([turn(text, guess, temperature=1.0)]) for one in (whole, engine))
-    assert drawn.token_ids == ever.token_ids  # sampled turns are as ever
-
-
-def test_replies_of_a_lenient_engine_are_other_ones(folder: Any, engine: LocalEngine) -> None:
-    plain = LocalEngine(folder, dtype="float32")
-    assert engine.identity == plain.identity  # drafts alone change nothing: a journal goes on
-    tables: list[dict[str, Any]] = [{}, {"placeholder": "not yet"}, {"whole_words": True}]
-    identities = {lenient_engine(folder, **table).identity for table in tables}
-    identities.add(lossy_engine(folder, whole_words=True).identity)
-    assert len(identities | {engine.identity}) == 5
 
 
 @pytest.mark.parametrize("old", ['memory_line = "- .+: .+"', "[drafts]\nlenience = 0.5"])
@@ -467,5 +328,4 @@ def test_a_model_folder_says_whether_to_speculate_and_what_family_it_is_of(tmp_p
     assert exact.engine.identity == plain.engine.identity
     embedded = open_model("embedded")
     assert embedded.memory_check is not None
-    assert embedded.engine._family.drafts == Drafts(threshold=0.001, whole_words=True, placeholder=NOT_YET)  # type: ignore[attr-defined]
     assert embedded.engine.identity.startswith("embedded@")

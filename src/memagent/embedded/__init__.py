@@ -4,7 +4,6 @@
     recipe.toml   how it is trained, stage by stage
     family.py     what the engine is handed: the rules and patches below, as one value
     replies.py    the form of its memories, and how its replies fail
-    drafts.py     when a token of the old memory stands in the new one (lossy speculation)
     attention.py  attention on a CPU for batches padded on the left
     lfm2.py       the forward pass of LFM2 where only the ends of rows count
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from memagent.embedded.drafts import Drafts
 from memagent.embedded.replies import FactLines
+
+# Replies that are no memory, as profiles have them. The model begins them with a space, unlike a memory.
+_FORMS = ("nothing new",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +17,9 @@ class EmbeddedFamily:
 
     name: str = "embedded"
     memory_check: FactLines = field(default_factory=FactLines)
-    drafts: Drafts = field(default_factory=Drafts)
 
-    @property
-    def digest(self) -> str:
-        """Differs for settings that may give other greedy replies."""
-        return hashlib.sha256(repr(asdict(self.drafts)).encode()).hexdigest()
+    def written(self, draft: str) -> str:
+        return f" {draft}" if draft in _FORMS else draft
 
     def prepare(self, model: Any) -> None:
         """Speeds up attention on a CPU for batches that are padded on the left."""

@@ -46,11 +46,10 @@ class ChatFormat:
             ids += self._ids(self._plain, content) + self._ids(self._raw, after)
         return ids
 
-    def encode_reply(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Token ids of a reply, as a model writes it that uses its tokenizer's own pieces, without one that ends it; and
-        the characters of each, from and up to."""
-        encoded = self._plain.encode(text, add_special_tokens=False)
-        return encoded.ids, encoded.offsets
+    def encode_reply(self, text: str) -> list[int]:
+        """Token ids of a reply, as a model writes it that uses its tokenizer's own pieces, without one that ends it."""
+        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
+        return ids
 
     def _template(self, with_system: bool) -> list[str]:
         """The template's text before, between and after the message contents."""

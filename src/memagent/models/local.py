@@ -59,7 +59,7 @@ class LocalEngine:
     record_prompts  adds the prompt's token ids to completions; training needs them, long readings should not keep them
     speculate       first checks in one pass whether the reply repeats the memory; this is faster if most replies do, and
                     does not change replies (docs/decisions/0016)
-    family          extends the engine for a family of models; it may accept tokens of drafts that are not the likeliest
+    family          extends the engine for a family of models
 
     While a memory is written, what follows its last tokens in the old one is guessed and checked, where the model allows
     that (docs/decisions/0024). Raises ModelError if the folder is not a usable model.
@@ -90,8 +90,7 @@ class LocalEngine:
         self._speculate = speculate and takes_drafts(model.config)
         self._looks_up = takes_gaps(model.config)
         self._continuous = takes_rows(model.config) and not self._speculate
-        lossy = family.digest if family and family.drafts and self._speculate else ""
-        self._host(model, tokenizer, name or folder.name, _fingerprint(folder, lossy), batch_tokens, record_prompts)
+        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
 
     @classmethod
     def hosting(
@@ -166,9 +165,7 @@ class LocalEngine:
         with self.lock:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
-                # A draft only saves time, unless it may change the reply: the rest is generated.
-                if lossy := [row for row in self._in_parts(check_drafts, batch) if row.accept]:
-                    raise self.too_much(lossy[0])
+                self._in_parts(check_drafts, batch)  # a draft only saves time: what there is no memory for is generated
             for batch in self._batches([row for row in rows if not row.done]):
                 if lost := self._in_parts(sample, batch):
                     raise self.too_much(lost[0])
@@ -221,19 +218,13 @@ class LocalEngine:
     def _draft(self, turn: Turn, row: Row) -> None:
         if not turn.draft or not (self._speculate or self._looks_up):
             return
-        drafts = self._family.drafts if self._family else None
-        draft = drafts.reply(turn.draft) if drafts else turn.draft
-        ids, spans = self._chat.encode_reply(draft)
-        end = self._hf_tokenizer.eos_token_id
-        if stops := end in self.stop_ids:
+        ids = self._chat.encode_reply(self._family.written(turn.draft) if self._family else turn.draft)
+        if (end := self._hf_tokenizer.eos_token_id) in self.stop_ids:
             ids = [*ids, end]
         if self._looks_up:
             row.lookup = Lookup(ids)
-        if not self._speculate:
-            return
-        row.draft = ids[: turn.max_tokens]
-        if drafts and not turn.sampling.temperature:
-            row.accept = drafts.acceptance(draft, spans, stops)
+        if self._speculate:
+            row.draft = ids[: turn.max_tokens]
 
     async def agenerate(self, turn: Turn) -> Completion:
         [result] = await asyncio.to_thread(self.generate, [turn])
@@ -337,9 +328,9 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(token for token in ids if token is not None)
 
 
-def _fingerprint(folder: Path, rules: str) -> str:
-    """Twelve hex digits that change when configuration, tokenizer, weights (sizes and first bytes) or `rules` do."""
-    digest = hashlib.sha256(rules.encode())
+def _fingerprint(folder: Path) -> str:
+    """Twelve hex digits that change when configuration, tokenizer or weights (sizes and first bytes) do."""
+    digest = hashlib.sha256()
     for path in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin")):
         with path.open("rb") as file:
             digest.update(json.dumps([path.name, path.stat().st_size]).encode())

@@ -19,7 +19,6 @@ from memagent.models.beginnings import Group, grouped
 from memagent.models.cache import new_cache
 from memagent.models.draw import draw, nucleus
 from memagent.models.ends import prefill, reach
-from memagent.models.families import Accept
 from memagent.models.kinds import takes_gaps, takes_rows
 from memagent.models.lookup import Lookup, guessed_at_once
 
@@ -33,8 +32,8 @@ _GROWTH = 2
 class Row:
     """One prompt and what was generated for it.
 
-    `draft` is a guess at the reply, `accept` the rule for which of its tokens stand (None: those that are the likeliest).
-    `lookup` guesses the next tokens, step by step; it is for models that take gaps (`memagent.models.lookup`).
+    `draft` is a guess at the reply. `lookup` guesses the next tokens, step by step; it is for models that take gaps
+    (`memagent.models.lookup`).
     `logprobs` are natural logs under the model at the row's temperature (1 if it is greedy), before the nucleus is cut.
     """
 
@@ -42,7 +41,6 @@ class Row:
     max_tokens: int
     sampling: Sampling
     draft: Sequence[int] = ()
-    accept: Accept | None = None
     lookup: Lookup | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)

@@ -16,7 +16,6 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from memagent.models.ends import reach, reply_hidden
-from memagent.models.families import Accept
 from memagent.models.sampler import Row, choose, left_pad
 
 Guess: TypeAlias = tuple[tuple[int, ...], int]  # the ids of a prompt and its draft, and how many of them are draft
@@ -38,7 +37,7 @@ def check_drafts(model: Any, rows: Sequence[Row], *, stop_ids: frozenset[int], p
         found = _logits(model, list(places), pad_id)
         for (row, draft), place in zip(part, which, strict=True):
             logits_DV = found[place].float()
-            accepted = _accepted(logits_DV, draft, row.accept) if row.random is None else _drawn(logits_DV, draft, row)
+            accepted = _accepted(logits_DV, draft) if row.random is None else _drawn(logits_DV, draft, row)
             for token, logprob in accepted:
                 row.take(token, logprob, stop_ids)
 
@@ -65,18 +64,13 @@ def _logits(model: Any, guesses: Sequence[Guess], pad_id: int) -> list[torch.Ten
     return [logits_DV[-count:] for logits_DV, count in zip(logits_BDV, counts, strict=True)]
 
 
-def _accepted(logits_DV: torch.Tensor, draft: Sequence[int], accept: Accept | None) -> Iterator[tuple[int, float]]:
+def _accepted(logits_DV: torch.Tensor, draft: Sequence[int]) -> Iterator[tuple[int, float]]:
     """The draft's tokens that stand, each with its log-probability, and the likeliest one at the first place after them."""
     logprobs_DV = torch.log_softmax(logits_DV, dim=-1)
     best_D, token_D = logprobs_DV.max(dim=-1)
-    draft_D = torch.tensor(draft, device=logits_DV.device)
-    own_D = logprobs_DV[:-1].gather(1, draft_D[:, None])[:, 0]
-    stands_D = draft_D == token_D[:-1]
-    if accept is not None:
-        stands_D |= accept(own_D - best_D[:-1])
-    standing = int(stands_D.cumprod(0).sum())
-    yield from zip(draft[:standing], own_D[:standing].tolist(), strict=True)
-    yield int(token_D[standing]), float(best_D[standing])
+    stands_D = torch.tensor(draft, device=logits_DV.device) == token_D[:-1]
+    taken = 1 + int(stands_D.cumprod(0).sum())
+    yield from zip(token_D[:taken].tolist(), best_D[:taken].tolist(), strict=True)
 
 
 def _drawn(logits_DV: torch.Tensor, draft: Sequence[int], row: Row) -> Iterator[tuple[int, float]]:
