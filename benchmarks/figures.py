@@ -309,10 +309,10 @@ def natural_questions() -> Figure:
     kinds = list(dict.fromkeys(row["wordings"] for row in rows))
     models = list(dict.fromkeys(row["model"] for row in rows))
     figure, (axes,) = panels(1)
-    for place, (model, colour) in enumerate(zip(models, (GREY, ORANGE, BLUE), strict=True)):
+    for place, (model, colour) in enumerate(zip(models, (GREY, ORANGE, GREEN, BLUE), strict=True)):
         mine = [row for row in rows if row["model"] == model]
         counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in mine]
-        share_bars(axes, counted, 0.27 * (place - 1), model, colour, width=0.25)
+        share_bars(axes, counted, 0.21 * (place - 1.5), model, colour, width=0.2)
     axes.set_xticks(range(len(kinds)), kinds)
     axes.set(ylabel="% of answers that are right", ylim=(0, 128), yticks=range(0, 101, 20))
     axes.legend(loc="upper left", fontsize=8, ncols=2)
