@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from memagent.models.open import model_folder
+
+if TYPE_CHECKING:
+    from memagent.models.sampler import Row
 
 
 class Stock:
@@ -26,8 +30,15 @@ class Stock:
         return self._model(**options)
 
 
-def main() -> None:
+def _gaps(one: Row, other: Row) -> Iterator[float]:
+    """How far the log-probabilities of two replies are apart, token by token, up to the first that is another one."""
+    for token, a, same, b in zip(one.ids, one.logprobs, other.ids, other.logprobs, strict=False):
+        yield abs(a - b)
+        if token != same:
+            return
 
+
+def main() -> None:
     from memagent.core import Sampling
     from memagent.errors import MemagentError
     from memagent.models.ends import reach
@@ -67,7 +78,7 @@ def main() -> None:
         sample(ways["stock"], written, stop_ids=frozenset(), pad_id=0)
         for what, run, drafted in (("drafts checked", check_drafts, True), ("replies generated", sample, False)):
             best: dict[str, float] = {}
-            logprobs: dict[str, list[list[float]]] = {}
+            found: dict[str, list[Row]] = {}
             for _ in range(arguments.repeat):
                 for name, way in ways.items():
                     rows = [
@@ -82,9 +93,9 @@ def main() -> None:
                     began = time.perf_counter()
                     run(way, rows, stop_ids=frozenset(), pad_id=0)
                     best[name] = min(best.get(name, 1e9), time.perf_counter() - began)
-                    logprobs[name] = [row.logprobs for row in rows]
-            pairs = zip(logprobs["stock"], logprobs["ends"], strict=True)
-            apart = max(abs(a - b) for stock, ends in pairs for a, b in zip(stock, ends, strict=False))
+                    found[name] = rows
+            pairs = zip(found["stock"], found["ends"], strict=True)
+            apart = max(gap for stock, ends in pairs for gap in _gaps(stock, ends))
             rate = {name: arguments.rows * tokens / seconds for name, seconds in best.items()}
             print(
                 f"| {what} | {tokens} | {rate['stock']:,.0f} tokens/s | {rate['ends']:,.0f} tokens/s |"

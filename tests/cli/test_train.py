@@ -139,7 +139,7 @@ def test_a_dry_run_says_what_a_run_takes_and_begins_none(
     run = tmp_path / "run"
     shown = memagent("train", "rl", config_file, "-o", run, "--dry-run")
     assert (shown.code, run.exists()) == (0, False)
-    assert "2,634,304 parameters" in shown.out
+    assert "4,112,192 parameters" in shown.out
     assert re.search(r"1 documents × 2 readings, \d\.\d turns each: \d conversations", shown.out)
     assert re.search(r"memory     about [\d.,]+ [MG]B \(an update and sampling at different times\)", shown.out)
     assert re.search(r"[\d.]+ min of products at [\d.]+ [TG]FLOP/s, as large products reach here, on cpu", shown.out)

@@ -1,8 +1,7 @@
 """Speculative decoding: checks drafts of replies in one pass.
 
 This is speculative decoding (arXiv 2211.17192): nothing is accepted that would not have been generated, up to rounding. A
-greedy row may bring a rule of its own, by which further tokens of its draft stand; that is its family's. A row that is
-sampled draws each token as ever, from its own random stream; its draft stands as far as it has guessed them.
+row that is sampled draws each token as ever, from its own random stream; its draft stands as far as it has guessed them.
 
 Shapes: B prompts, T tokens of prompt and draft, D places of a draft and the one after it, H hidden, V vocabulary.
 """
