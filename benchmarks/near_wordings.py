@@ -23,8 +23,8 @@ from memagent.tasks.facts import attributes
 _HELD_OUT = 3
 _EVERYWHERE = frozenset(
     "a all an any and are as at be been by can could did do does for from had has have how i in is it its may me more my of"
-    " on or please s shall so tell than that the there this to up was we were what when where which who whom whose will with"
-    " you your would".split()
+    " on or please s shall so tell than that the there this to up was we were what when where which who whom whose will"
+    " with you your would".split()
 )
 
 
