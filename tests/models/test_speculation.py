@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent.core import Sampling, Turn
+from memagent.embedded.family import EmbeddedFamily
 from memagent.errors import ConfigError, ContextTooLongError
 from memagent.models import speculation
 from memagent.models.kinds import takes_drafts
@@ -309,6 +310,14 @@ def test_keys_that_are_gone_are_told_the_new_ones(tmp_path: Any, old: str) -> No
     (folder / "memagent.toml").write_text(old)
     with pytest.raises(ConfigError, match=r"memagent\.toml: .* is no longer a key: .* family = \"embedded\""):
         open_model(str(folder))
+
+
+def test_a_family_says_how_a_reply_is_written(folder: Any) -> None:
+    engine = LocalEngine(folder, dtype="float32", family=EmbeddedFamily(), speculate=True)
+    row = engine.row(turn("a house", "nothing new", max_tokens=40))
+    assert isinstance(row, Row)
+    written = engine._chat.encode_reply(" nothing new")
+    assert row.draft[: len(written)] == written != engine._chat.encode_reply("nothing new")
 
 
 def test_an_unknown_family_is_refused_with_those_there_are(tmp_path: Any) -> None:

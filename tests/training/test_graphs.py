@@ -12,6 +12,7 @@ from memagent.errors import ConfigError, TrainingError
 from memagent.training.config import SftConfig
 from memagent.training.graphs import slabs
 from memagent.training.model import new_model
+from memagent.training.rows import make_batch, make_row
 from memagent.training.run import Launch
 from memagent.training.sft import Trainer, run
 
@@ -51,8 +52,19 @@ def test_rows_of_unlike_length_make_slabs_of_few_shapes_and_none_is_lost(config:
     assert len({(slab.ids.shape, slab.kind.shape) for slab in made}) <= 3
     assert sum(slab.rows for slab in made) == sum(len(batch.ids) for batch, _ in batches)
     assert all(slab.ids.size <= 600 or len(slab.ids) == 1 for slab in made)
+    assert all(slab.rows == len(slab.ids) for slab in made[:-1])  # only the last one is filled up
+    widths = [slab.ids.shape[1] for slab in made]
+    assert widths == sorted(widths, reverse=True)
     assert sum(float(slab.share.sum()) for slab in made) == pytest.approx(len(batches), rel=1e-5)
     assert all(not slab.share[slab.rows :].any() for slab in made)
+
+
+def test_a_long_reply_is_kept_whole_beside_short_ones() -> None:
+    short, long = make_row([5] * 150, [6] * 3, [3] * 3, 2), make_row([5] * 20, [7] * 250, [3] * 250, 2)
+    made = list(slabs([(make_batch([long, short], 0), 1.0), (make_batch([short] * 5, 0), 1.0)], 2048))
+    assert sum(slab.rows for slab in made) == 7
+    assert sum(int((slab.kind >= 0).sum()) for slab in made) == 251 + 6 * 4
+    assert sum(float(slab.share.sum()) for slab in made) == pytest.approx(2)
 
 
 def test_a_run_with_graphs_learns_what_one_without_does(config: SftConfig, tmp_path: Path) -> None:
