@@ -24,7 +24,7 @@ from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 from memagent.tasks.words import Split, split_of
 
-_HELD_OUT = 3  # of the statements and questions of an attribute, the last ones: they are never trained on
+HELD_OUT = 3  # of the statements and questions of an attribute, the last ones: they are never trained on
 ABSENT = ("not in the document", "not yet")  # as the wordings of prompts have it that come with the package
 Wordings: TypeAlias = Literal["split", "train", "eval"]
 Order: TypeAlias = Literal["any", "value"]
@@ -196,7 +196,7 @@ def _attribute(rng: random.Random, name: str) -> Attribute:
 
 
 def _of(texts: Sequence[str], split: Split) -> Sequence[str]:
-    return texts[-_HELD_OUT:] if split == "eval" else texts[:-_HELD_OUT]
+    return texts[-HELD_OUT:] if split == "eval" else texts[:-HELD_OUT]
 
 
 TASKS: tuple[Task[FactsOptions], ...] = (
