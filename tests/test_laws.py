@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -63,7 +63,18 @@ WORDING = replace(
 )
 
 
-def plan(name, question="where is word7?", budgets=None, form=None, **options):
+# Every template that shows the question shows it again at its end.
+TWICE = replace(
+    WORDING,
+    **{
+        field.name: f"{wording} {{question}}"
+        for field in fields(WORDING)
+        if "{question}" in str(wording := getattr(WORDING, field.name))
+    },
+)
+
+
+def plan(name, question="where is word7?", budgets=None, form=None, profile=WORDING, **options):
     """A reading of a document of 400 tokens; `direct` reads one that fits."""
     text = DOCUMENT if name != "direct" else DOCUMENT[:400]
     room = {"passages": 2} if name == "retrieve" else {}
@@ -72,7 +83,7 @@ def plan(name, question="where is word7?", budgets=None, form=None, **options):
         question,
         reader=RoundsReader() if name == "rounds" else make_reader(name, {**room, **options}),
         tokenizer=WordTokenizer(),
-        profile=WORDING,
+        profile=profile,
         budgets=budgets or Budgets(question=8, chunk=30 if name == "parallel" else 80, memory=12, answer=8),
         sampling=Sampling(temperature=1.0, seed=4),
         ranker=bm25,
@@ -312,14 +323,15 @@ def test_turns_that_ended_beside_one_that_failed_are_not_lost():
 
 
 @every_reader
+@pytest.mark.parametrize("profile", [WORDING, TWICE], ids=["question", "question-twice"])
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=10, deadline=None)
-def test_what_is_planned_left_and_shown_are_upper_bounds_and_every_prompt_fits(name, options, seed):
+def test_what_is_planned_left_and_shown_are_upper_bounds_and_every_prompt_fits(name, options, profile, seed):
     """For replies as long as they may be, and a question that is as long as it may be."""
     draw = random.Random(seed)
     budgets = Budgets(question=draw.choice([8, 50]), chunk=80, memory=draw.choice([8, 30]), answer=draw.choice([8, 200]))
     question = " ".join(f"why{n}" for n in range(budgets.question))
-    a_plan = plan(name, question=question, budgets=budgets, **options) if name != "rounds" else None
+    a_plan = plan(name, question=question, budgets=budgets, profile=profile, **options) if name != "rounds" else None
     if a_plan is None:
         return  # which only exists here, and promises nothing
     window = next(size for size in range(10_000) if fits(a_plan, size))
@@ -335,8 +347,9 @@ def test_what_is_planned_left_and_shown_are_upper_bounds_and_every_prompt_fits(n
         state = advance(a_plan, state, shown.id, Completion(text=reply))
     assert all(said >= len(left) - place for place, said in enumerate(left))
     assert len(left) <= a_plan.turns
-    wording = template_tokens(a_plan.profile, tokenizer, 0, a_plan.reader.templates)
-    each = wording + tokenizer.count(question) + memory_tokens(a_plan)
+    asked = tokenizer.count(question)
+    wording = template_tokens(a_plan.profile, tokenizer, 0, a_plan.reader.templates, question=asked)
+    each = wording + asked + memory_tokens(a_plan)
     assert sum(prompts) <= a_plan.turns * each + a_plan.reader.shown(a_plan)
 
 

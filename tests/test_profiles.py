@@ -131,15 +131,6 @@ def test_a_written_profile_reads_back_the_same(tmp_path_factory, text):
     assert read_profile(path) == profile
 
 
-def test_a_form_of_memories_in_a_profile_is_told_its_new_place(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        'name="m"\nempty_memory="e"\nupdate="{question}{memory}{chunk}"\nanswer="{question}{memory}"\nmemory_line="- .+"'
-    )
-    with pytest.raises(ConfigError, match=r"'memory_line' is no longer part of a profile.*memagent\.toml"):
-        load_profile(path)
-
-
 def test_shipped_profiles_say_that_the_document_is_material():
     assert set(profile_paths()) == {"chunk-first", "compact", "default"}
     for name in ("chunk-first", "default"):

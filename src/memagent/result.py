@@ -18,9 +18,7 @@ from memagent.grounding.verdict import Located, Quote, Status, Verdict
 from memagent.journal import TurnEntry
 
 # What a turn came to whose reply is no note.
-_NO_NOTE = frozenset(
-    {"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty", "retry_invalid", "invalid"}
-)
+_NO_NOTE = frozenset({"skipped", "unchanged", "empty", "retry_long", "retry_empty", "retry_invalid", "invalid"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

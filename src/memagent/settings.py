@@ -188,7 +188,6 @@ def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, 
         overhead=opened.engine.overhead,
         sampling=settings.sampling,
         rules=settings.rules,
-        check=opened.memory_check,
         ranker=bm25,
         form=_form(settings.schema),
         chunks=chunks,
@@ -207,7 +206,8 @@ def _budgets(opened: OpenModel, profile: Profile, chosen: ReadingOptions, templa
     if defaults.budgets:
         base = with_overrides(Budgets(), **defaults.budgets.model_dump())
     else:
-        base = budgets_for(engine.window, template_tokens(profile, engine.tokenizer, engine.overhead, templates))
+        template = template_tokens(profile, engine.tokenizer, engine.overhead, templates)
+        base = budgets_for(engine.window, template, max(map(profile.repeats, templates)))
     return with_overrides(
         base,
         question=chosen.get("question_tokens"),

@@ -24,6 +24,7 @@ GOOD = {"name": "p", "empty_memory": "-", "update": "{question}{memory}{chunk}",
         ({"colour": "red"}, "unknown key 'colour'"),
         ({"version": "1"}, "'version' must be a int"),
         ({"answer_format": "xml"}, "answer_format is 'xml'"),
+        ({"update": "{question}{memory}{chunk}{chunk}"}, r"\{chunk\} stands there more than once; only \{question\} may"),
     ],
 )
 def test_a_bad_profile_is_refused_by_name(change, message):
@@ -49,6 +50,23 @@ def test_default_budgets_fit_the_window_they_are_made_for(window, name):
     check_budgets(budgets, template, window)
     assert budgets.chunk >= budgets.memory
     assert budgets.chunk <= 5000
+
+
+@pytest.mark.parametrize("window", [200, 512, 8192, 10_000])
+def test_budgets_leave_room_for_a_question_that_is_shown_again(window):
+    profile = profile_from_mapping({**GOOD, "update": "{question}{memory}{chunk}{question}{question}"}, "f")
+    assert [profile.repeats(name) for name in ("update", "answer", "note")] == [2, 0, 0]
+    tokenizer = ByteTokenizer()
+    budgets = budgets_for(window, template_tokens(profile, tokenizer, 10), repeats=2)
+    template = template_tokens(profile, tokenizer, 10, question=budgets.question)
+    check_budgets(budgets, template, window)
+    longest = profile.render(
+        "update", question="q" * budgets.question, memory="m" * budgets.memory, chunk="c" * budgets.chunk
+    )
+    assert tokenizer.count(longest) + budgets.update_tokens <= window
+    assert template - template_tokens(profile, tokenizer, 10) == 2 * budgets.question
+    with pytest.raises(ConfigError, match=f"the window of {window} tokens"):
+        check_budgets(replace(budgets, question=budgets.question + window // 3), template + 2 * (window // 3), window)
 
 
 @pytest.mark.parametrize(

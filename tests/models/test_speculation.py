@@ -314,6 +314,7 @@ def test_keys_that_are_gone_are_told_the_new_ones(tmp_path: Any, old: str) -> No
 
 def test_a_family_says_how_a_reply_is_written(folder: Any) -> None:
     engine = LocalEngine(folder, dtype="float32", family=EmbeddedFamily(), speculate=True)
+    assert EmbeddedFamily().written("- amber: 12") == "- amber: 12"
     row = engine.row(turn("a house", "nothing new", max_tokens=40))
     assert isinstance(row, Row)
     written = engine._chat.encode_reply(" nothing new")
@@ -330,11 +331,10 @@ def test_an_unknown_family_is_refused_with_those_there_are(tmp_path: Any) -> Non
 def test_a_model_folder_says_whether_to_speculate_and_what_family_it_is_of(tmp_path: Any) -> None:
     folder = make_tiny_model(tmp_path / "model")
     plain = open_model(str(folder))
-    assert (plain.engine._speculate, plain.engine._family, plain.memory_check) == (False, None, None)  # type: ignore[attr-defined]
+    assert (plain.engine._speculate, plain.engine._family) == (False, None)  # type: ignore[attr-defined]
     (folder / "memagent.toml").write_text("speculate = true")
     exact = open_model(str(folder))
-    assert (exact.engine._speculate, exact.memory_check) == (True, None)  # type: ignore[attr-defined]
+    assert exact.engine._speculate  # type: ignore[attr-defined]
     assert exact.engine.identity == plain.engine.identity
     embedded = open_model("embedded")
-    assert embedded.memory_check is not None
     assert embedded.engine.identity.startswith("embedded@")

@@ -37,11 +37,11 @@ def test_a_step_is_one_change_or_turns_without_any(memories):
 
 
 def test_quiet_turns_count_their_outcomes_and_join_what_they_showed():
-    turns = [turn(0, "a", [(0, 5)]), turn(1, "a", [(5, 9)], "skipped"), turn(2, "a", [(9, 12)], "malformed")]
+    turns = [turn(0, "a", [(0, 5)]), turn(1, "a", [(5, 9)], "skipped"), turn(2, "a", [(9, 12)], "empty")]
     turns += [turn(3, "a", [(20, 22)], "skipped"), turn(4, "a", kind="answer", outcome="answered")]
     first, quiet, answer = timeline(turns).steps
     assert (first.changed, answer.answers) == (True, True)
-    assert dict(quiet.outcomes) == {"skipped": 2, "malformed": 1}
+    assert dict(quiet.outcomes) == {"skipped": 2, "empty": 1}
     assert [(one.start, one.end) for one in quiet.spans] == [(5, 12), (20, 22)]
 
 

@@ -75,13 +75,13 @@ def _numbers(
 ) -> dict[str, Any]:
     settings, engine, budgets = session.settings, session.opened.engine, session.settings.budgets
     templates = plans[0].reader.templates
-    wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, templates)
     # A query may be longer than a memory.
     written = max([budgets.memory, *(budgets.question for name in templates if name in QUERIES)]) + budgets.reasoning
     prompt = completion = 0
     for plan in plans:
-        asked = wording + engine.tokenizer.count(plan.asked)
-        prompt += plan.turns * (asked + memory_tokens(plan)) + plan.reader.shown(plan)
+        question = engine.tokenizer.count(plan.asked)
+        wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, templates, question=question)
+        prompt += plan.turns * (wording + question + memory_tokens(plan)) + plan.reader.shown(plan)
         answers = max(1, len(settings.together))
         completion += (plan.turns - answers) * written + answers * budgets.answer_tokens
     checks = _verification(session, plans)
@@ -112,7 +112,7 @@ def _verification(session: Session, plans: Sequence[Plan]) -> dict[str, int]:
     if not session.verified or not settings.profile.verify:
         return {}
     wording = template_tokens(settings.profile, engine.tokenizer, engine.overhead, ["verify"])
-    questions = sum(engine.tokenizer.count(plan.question) for plan in plans)
+    questions = sum(engine.tokenizer.count(plan.question) for plan in plans) * (1 + settings.profile.repeats("verify"))
     calls = MOST_FIELD_CHECKS if settings.schema else MOST_CHECKS * max(1, len(settings.together))
     return {
         "calls": calls * len(plans),

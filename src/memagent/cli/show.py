@@ -15,7 +15,6 @@ from memagent.session import Session
 _LEFT_OUT_SHOWN = 3
 _STYLES = {"good": "green", "fair": "yellow"}
 _ODD = (
-    (("malformed",), "were malformed, so the previous memory was kept"),
     (("empty", "retry_empty"), "were empty"),
     (("retry_invalid", "invalid"), "did not follow the schema"),
     (("fitted", "retry_long"), "were too long, and were repeated or cut"),

@@ -2,7 +2,7 @@
 
 from memagent.core.budgets import Budgets, budgets_for, check_budgets, template_tokens, with_overrides
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, chunk
-from memagent.core.outcomes import AnswerForm, MemoryCheck, Outcome, Rules
+from memagent.core.outcomes import AnswerForm, Outcome, Rules
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
 from memagent.core.readers import READERS, make_reader, register
@@ -21,7 +21,6 @@ __all__ = [
     "Completion",
     "Engine",
     "LineOrigin",
-    "MemoryCheck",
     "Outcome",
     "Plan",
     "Profile",

@@ -49,34 +49,45 @@ class Budgets:
 
 
 def template_tokens(
-    profile: Profile, tokenizer: Tokenizer, overhead: int, templates: Iterable[str] = ("update", "note", "answer")
+    profile: Profile,
+    tokenizer: Tokenizer,
+    overhead: int,
+    templates: Iterable[str] = ("update", "note", "answer"),
+    *,
+    question: int = 0,
 ) -> int:
     """Tokens of wording around the fields, in the longest turn of a reading, chat form included.
 
-    `templates` are those that the reader shows; one that the profile does not have counts nothing.
+    `templates` are those that the reader shows; one that the profile does not have counts nothing. Where a template shows
+    the question, of `question` tokens, more than once, the repetitions count as wording.
     """
     note = profile.render("retry", limit=9999)
-    longest = max(tokenizer.count(profile.system + profile.wording(template) + note) for template in templates)
+    longest = max(
+        tokenizer.count(profile.system + profile.wording(template) + note) + profile.repeats(template) * question
+        for template in templates
+    )
     return longest + overhead + JOIN_SLACK
 
 
-def budgets_for(window: int | None, template: int) -> Budgets:
+def budgets_for(window: int | None, template: int, repeats: int = 0) -> Budgets:
     """Budgets for a window of `window` tokens: the paper's if they fit, otherwise scaled down in proportion.
 
     A window that is not known (None) is taken to be the paper's 8192. A larger window is not used up: the paper's
-    proportions were what the method was trained with. Raises ConfigError for a window too small to read in.
+    proportions were what the method was trained with. `template` are the tokens of wording, and `repeats` says how often
+    a turn shows the question again. Raises ConfigError for a window too small to read in.
     """
     budgets = Budgets()
-    need = budgets.question + budgets.chunk + 2 * budgets.memory + template
+    need = (1 + repeats) * budgets.question + budgets.chunk + 2 * budgets.memory + template
     window = PAPER_WINDOW if window is None else window
     if need <= window:
         return budgets
     room = window - template
-    part = room // 8
-    budgets_fit = room - 3 * part >= MIN_CHUNK_TOKENS and part >= 8
+    part = room // (8 + repeats)
+    chunk = room - (3 + repeats) * part
+    budgets_fit = chunk >= MIN_CHUNK_TOKENS and part >= 8
     if not budgets_fit:
         raise ConfigError(f"a window of {window} tokens is too small: the prompt wording alone takes {template}")
-    return Budgets(question=part, memory=part, answer=part, chunk=min(5000, room - 3 * part))
+    return Budgets(question=part, memory=part, answer=part, chunk=min(5000, chunk))
 
 
 def check_budgets(budgets: Budgets, template: int, window: int | None, answer_note: int = 0) -> None:

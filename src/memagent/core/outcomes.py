@@ -9,14 +9,13 @@
 | empty (or reasoning only)                  | is asked for once more; then the memory    | the memory becomes empty |
 |                                            | stays                                      |                          |
 | prose such as "no change"                  | the memory stays                           | the prose is the memory  |
-| not accepted by the model's `MemoryCheck`  | the memory stays                           | the reply is the memory  |
 | an empty answer                            | is asked for once more; then it is empty   | an empty answer          |
 | an answer cut at the length limit          | is the answer                              | the same                 |
 | an answer without the form asked for       | is asked for once more, with what is wrong | the reading fails        |
 |                                            | with it; then the reading fails            |                          |
 
-Reasoning never enters a memory or an answer under either set of rules. These rules hold for every model. Rules that only
-one model needs (the shipped one has a fixed form of memory) come with that model, as a `MemoryCheck`.
+Reasoning never enters a memory or an answer under either set of rules. These rules hold for every model; no model has
+others.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ Outcome: TypeAlias = Literal[
     "enough",  # the reply said that the memory is enough; the answer is next
     "noted",  # the reply is a note, to be merged into the memory
     "searched",  # the reply is a query; what matches it is read next
-    "malformed",  # the model's MemoryCheck did not accept the reply; the memory stays
     "empty",  # the reply was empty
     "retry_long",  # too long; the turn is repeated
     "retry_empty",  # empty; the turn is repeated
@@ -173,24 +171,6 @@ def boxed(reply: str) -> str | None:
     return None
 
 
-class MemoryCheck(Protocol):
-    """Rules for the replies of one model, in addition to the general rules. Pure.
-
-    `name` enters the plan's digest: two checks that decide differently have different names.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def shorten(self, reply: str, memory: str) -> tuple[str, bool]:
-        """A reply that is too long, without known additions of this model; True if the turn need not be repeated."""
-        ...
-
-    def accepts(self, reply: str) -> bool:
-        """Whether the reply is a valid memory. If not, the previous memory stays."""
-        ...
-
-
 class AnswerForm(Protocol):
     """The form that an answer must have, such as JSON that follows a schema. Pure.
 
@@ -262,12 +242,10 @@ def judge(
     completion: Completion,
     *,
     question: str,
-    memory: str,
     empty: str,
     budget: int,
     tokenizer: Tokenizer,
     rules: Rules,
-    check: MemoryCheck | None,
     retried: bool,
 ) -> Judgement:
     """Judges the reply to a memory update. `retried`: this is the second reply, so the turn is not repeated. `empty` is the
@@ -280,11 +258,7 @@ def judge(
         return Judgement(outcome="unchanged")
     fitted = over_budget(reply, completion, budget, tokenizer)
     if fitted:
-        short, good = check.shorten(reply, memory) if careful and check else (reply, False)
-        fits = short != reply and tokenizer.count(short) <= budget
-        if again and not (fits and good):
+        if again:
             return Judgement(outcome="retry_long")
-        reply = short if fits else fit(short, budget, tokenizer, careful)
-    if careful and check and not check.accepts(reply):
-        return Judgement(outcome="malformed")
+        reply = fit(reply, budget, tokenizer, careful)
     return Judgement(outcome="fitted" if fitted else "kept", text=reply)

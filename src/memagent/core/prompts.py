@@ -51,11 +51,12 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {  # template: requi
     "invalid": (frozenset({"mistake"}), frozenset({"limit"})),
     "verify": (frozenset({"question", "answer", "chunk"}), frozenset({"unsupported"})),
 }
+_MAY_REPEAT = frozenset({"question", "memory_tokens", "limit", "nothing", "enough", "wanted", "not_found", "unsupported"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The wording of a reading.
+    """The wording of a reading. A template may show {question} more than once; budgets count it as often.
 
     update        shown for every chunk: {question} {memory} {chunk}, optionally {memory_tokens}
     answer        shown at the end: {question} {memory}, optionally {not_found}
@@ -140,6 +141,11 @@ class Profile:
             shown["exit"] = self.wording("exit")
         return self.render(template, **{**dict.fromkeys(required | optional, ""), **shown})  # type: ignore[arg-type]
 
+    def repeats(self, template: str) -> int:
+        """How often a template shows the question again after the first time."""
+        parsed = string.Formatter().parse(getattr(self, template))
+        return max(0, [field for _, field, _, _ in parsed].count("question") - 1)
+
     @property
     def forms(self) -> dict[str, object]:
         """The fixed replies, by the fields that stand for them."""
@@ -157,11 +163,6 @@ class Profile:
 def profile_from_mapping(values: Mapping[str, object], source: str) -> Profile:
     """Builds a profile from parsed TOML or JSON. Raises ConfigError that names `source` and the invalid key."""
     known = {field.name: field for field in fields(Profile)}
-    if "memory_line" in values:
-        raise ConfigError(
-            f"{source}: 'memory_line' is no longer part of a profile: the form of a memory belongs to a model,"
-            " which sets `family` in the memagent.toml of its folder, or passes a MemoryCheck"
-        )
     if unknown := sorted(set(values) - set(known)):
         raise ConfigError(f"{source}: unknown key {unknown[0]!r}; a profile has {', '.join(sorted(known))}")
     for key in ("name", "empty_memory", "update", "answer"):
@@ -179,10 +180,13 @@ def _check(where: str, template: str, required: Iterable[str], allowed: Iterable
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}; a literal brace is written twice") from None
-    found = {field for _, field, _, _ in parsed if field is not None}
+    shown = [field for _, field, _, _ in parsed if field is not None]
+    found = set(shown)
     if any(spec or conversion for _, field, spec, conversion in parsed if field is not None):
         raise ConfigError(f"{where}: fields take no format or conversion")
     if missing := sorted(set(required) - found):
         raise ConfigError(f"{where}: the field {{{missing[0]}}} is missing")
     if unknown := sorted(found - set(allowed)):
         raise ConfigError(f"{where}: unknown field {{{unknown[0]}}}; it may use {', '.join(sorted(allowed)) or 'none'}")
+    if twice := sorted(field for field in found - _MAY_REPEAT if shown.count(field) > 1):
+        raise ConfigError(f"{where}: the field {{{twice[0]}}} stands there more than once; only {{question}} may")

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from memagent.core.budgets import Budgets
 from memagent.core.chunking import Chunk, Chunks
-from memagent.core.outcomes import AnswerForm, Judgement, MemoryCheck, Outcome, Rules, fit, judge, judge_answer
+from memagent.core.outcomes import AnswerForm, Judgement, Outcome, Rules, fit, judge, judge_answer
 from memagent.core.prompts import Profile, Template
 from memagent.core.types import Completion, Ranker, Sampling, Span, Text, Tokenizer, Turn
 from memagent.errors import ConfigError
@@ -168,7 +168,6 @@ class Plan:
     chunks   what the reader shows part by part, in document order; for an excerpt, one chunk that stands for all of it
     excerpt  the characters that the reader chose to show together, in order; None: it shows all of the document
     ranker   ranks passages for readers that search; handed in because no ranking is standard library
-    check    what the replies of this model are held to besides `rules`
     form     what the answer must look like; None: any text
     """
 
@@ -180,7 +179,6 @@ class Plan:
     budgets: Budgets
     sampling: Sampling = field(default_factory=Sampling)
     rules: Rules = "careful"
-    check: MemoryCheck | None = None
     ranker: Ranker | None = None
     form: AnswerForm | None = None
     chunks: Chunks = field(default_factory=Chunks)
@@ -226,18 +224,16 @@ class Plan:
         notes = [self.profile.render(name, mistake="", limit=9999) for name in ("invalid", "retry")]
         return max(0, MISTAKE_TOKENS + self.tokenizer.count(notes[0]) - self.tokenizer.count(notes[1]))
 
-    def judge(self, reply: str, completion: Completion, memory: str, *, retried: bool) -> Judgement:
-        """What a reply that is to be written comes to. `memory` is the one it would replace; see `outcomes.judge`."""
+    def judge(self, reply: str, completion: Completion, *, retried: bool) -> Judgement:
+        """What a reply that is to be written comes to; see `outcomes.judge`."""
         return judge(
             reply,
             completion,
             question=self.question,
-            memory=memory,
             empty=self.profile.empty_memory,
             budget=self.budgets.memory,
             tokenizer=self.tokenizer,
             rules=self.rules,
-            check=self.check,
             retried=retried,
         )
 
@@ -268,7 +264,7 @@ class Plan:
             asdict(self.budgets),
             asdict(self.sampling),
             self.rules,
-            self.check.name if self.check else None,
+            None,  # a place of former versions, so that digests stay
             *((self.form.name,) if self.form else ()),
         )
         return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
@@ -286,7 +282,6 @@ def plan_reading(
     overhead: int = 0,
     sampling: Sampling | None = None,
     rules: Rules = "careful",
-    check: MemoryCheck | None = None,
     ranker: Ranker | None = None,
     form: AnswerForm | None = None,
     chunks: Chunks | None = None,
@@ -311,7 +306,6 @@ def plan_reading(
         budgets=budgets,
         sampling=sampling or Sampling(),
         rules=rules,
-        check=check,
         ranker=ranker,
         form=form,
     )

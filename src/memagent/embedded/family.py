@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-from memagent.embedded.replies import FactLines
 
 # Replies that are no memory, as profiles have them. The model begins them with a space, unlike a memory.
 _FORMS = ("nothing new",)
@@ -16,7 +14,6 @@ class EmbeddedFamily:
     """Implements `memagent.models.families.Family`."""
 
     name: str = "embedded"
-    memory_check: FactLines = field(default_factory=FactLines)
 
     def written(self, draft: str) -> str:
         return f" {draft}" if draft in _FORMS else draft

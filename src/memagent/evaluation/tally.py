@@ -114,11 +114,6 @@ class Tally:
         return self.outcomes["unchanged"]
 
     @property
-    def malformed(self) -> int:
-        """Turns whose reply was not accepted as a memory."""
-        return self.outcomes["malformed"]
-
-    @property
     def filler(self) -> float | None:
         return mean(self.fillers)
 

@@ -1,7 +1,7 @@
 """Families of models, which extend the general engine.
 
-A model folder names its family in `memagent.toml` (family = "embedded"). The family is one value: how replies are checked
-and written, how a loaded model is patched. A model without a family gets the general engine.
+A model folder names its family in `memagent.toml` (family = "embedded"). The family is one value: how replies are written,
+and how a loaded model is patched. A model without a family gets the general engine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
-from memagent.core.outcomes import MemoryCheck
 from memagent.errors import ConfigError
 
 _FAMILIES = {"embedded": ("memagent.embedded.family", "EmbeddedFamily")}
@@ -20,9 +19,6 @@ class Family(Protocol):
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def memory_check(self) -> MemoryCheck | None: ...
 
     def written(self, draft: str) -> str:
         """A guess at a reply as the model writes it, white space included."""

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memagent.core.outcomes import MemoryCheck
 from memagent.core.types import Engine, Tokenizer
 from memagent.embedded import FOLDER as EMBEDDED
 from memagent.errors import ConfigError, ModelError
@@ -58,7 +57,7 @@ class Defaults(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """An engine and its settings. `memory_check` has rules for its replies in addition to the general ones.
+    """An engine and its settings.
 
     `name`, `base_url` and `tokenizer` are what `open_model` opens the same model by: a journal keeps them. An engine of
     one's own has none.
@@ -66,7 +65,6 @@ class OpenModel:
 
     engine: Engine
     defaults: Defaults = field(default_factory=Defaults)
-    memory_check: MemoryCheck | None = None
     name: str | None = None
     base_url: str | None = field(default=None, repr=False)  # which may have a password in it
     tokenizer: str | None = None
@@ -153,8 +151,7 @@ def narrowed(engine: Narrowable, defaults: Defaults, window: int | None = None) 
     limit = window or defaults.window
     if limit is not None:
         engine.window = limit if engine.window is None else min(limit, engine.window)
-    family = open_family(defaults.family)
-    return OpenModel(engine=engine, defaults=defaults, memory_check=family.memory_check if family else None)
+    return OpenModel(engine=engine, defaults=defaults)
 
 
 def open_tokenizer(spec: str) -> Tokenizer:

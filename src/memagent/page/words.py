@@ -22,7 +22,6 @@ _OUTCOMES = {
     "enough": "said that the memory is enough",
     "noted": "noted, to be merged into the memory",
     "searched": "searched for what to read next",
-    "malformed": "malformed; the memory stays",
     "empty": "empty; the memory stays",
     "retry_long": "too long; asked again",
     "retry_empty": "empty; asked again",

@@ -170,9 +170,9 @@ def _empty(folder: Path, stack: Sequence[int] = ()) -> tuple[Any, Any]:
 def _shown(plan: Plan, opened: OpenModel) -> int:
     """Prompt tokens of a reading, at most."""
     engine = opened.engine
-    wording = template_tokens(plan.profile, engine.tokenizer, engine.overhead, plan.reader.templates)
-    asked = wording + engine.tokenizer.count(plan.asked)
-    return plan.turns * (asked + memory_tokens(plan)) + plan.reader.shown(plan)
+    question = engine.tokenizer.count(plan.asked)
+    wording = template_tokens(plan.profile, engine.tokenizer, engine.overhead, plan.reader.templates, question=question)
+    return plan.turns * (wording + question + memory_tokens(plan)) + plan.reader.shown(plan)
 
 
 def _written(plan: Plan) -> int:

@@ -114,7 +114,13 @@ def wording_tokens(config: RlConfig, opened: OpenModel) -> int:
     held_out = settings_by_name(config, opened, config.validation, config.validation.task).values()
     engine = opened.engine
     return max(
-        template_tokens(one.profile, engine.tokenizer, engine.overhead, make_reader(one.reader).templates)
+        template_tokens(
+            one.profile,
+            engine.tokenizer,
+            engine.overhead,
+            make_reader(one.reader).templates,
+            question=one.budgets.question,
+        )
         for one in (*chosen, *held_out)
     )
 

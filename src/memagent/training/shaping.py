@@ -53,7 +53,7 @@ def right_skips(transcript: Transcript, sample: Sample, score: float, rounds: in
 
 
 # What a gate decided; a reply that was asked again, or did not fit, decided nothing.
-_GATED = frozenset({"skipped", "unchanged", "kept", "fitted", "malformed", "enough"})
+_GATED = frozenset({"skipped", "unchanged", "kept", "fitted", "enough"})
 
 SHAPINGS: Mapping[str, Shaping] = {"fewer_rounds": fewer_rounds, "right_skips": right_skips}
 

@@ -92,7 +92,7 @@ class ChunkReader(ABC):
 
     def judged(self, plan: Plan, state: ChunkState, reply: str, completion: Completion) -> Judgement:
         """What the reply to a memory update came to."""
-        return plan.judge(reply, completion, state.memory, retried=state.again)
+        return plan.judge(reply, completion, retried=state.again)
 
     def answer_prompt(self, plan: Plan, state: ChunkState) -> str:
         """The prompt of the answer."""
@@ -235,7 +235,9 @@ class ChunkReader(ABC):
 
 def check_window(plan: Plan, window: int | None, overhead: int) -> None:
     """Raises ConfigError if the longest turn of a reading with a memory would not fit the window."""
-    template = template_tokens(plan.profile, plan.tokenizer, overhead, plan.reader.templates)
+    template = template_tokens(
+        plan.profile, plan.tokenizer, overhead, plan.reader.templates, question=plan.budgets.question
+    )
     template += memory_tokens(plan) - plan.budgets.memory
     check_budgets(plan.budgets, template, window, plan.answer_note)
     if not any(name in QUERIES and getattr(plan.profile, name) for name in plan.reader.templates) or window is None:

@@ -247,8 +247,7 @@ class ParallelReader:
     ) -> Judgement:
         if item.kind == "note" and says(reply, plan.profile.nothing):
             return Judgement(outcome="skipped")
-        memory = state.memory if item.kind == "merge" and state.last_level else ""
-        return plan.judge(reply, completion, memory, retried=retried)
+        return plan.judge(reply, completion, retried=retried)
 
     def _answered(self, plan: Plan, state: RoundState, item: Item, note: Note) -> RoundState:
         """The state with a turn of this phase answered."""

@@ -114,7 +114,8 @@ class RecallReader(MemoryReader):
 
 def check_answer(plan: Plan, window: int | None, overhead: int) -> None:
     """Raises ConfigError if the answer's prompt has no room for two memories."""
-    template, budgets = template_tokens(plan.profile, plan.tokenizer, overhead, ("answer",)), plan.budgets
+    budgets = plan.budgets
+    template = template_tokens(plan.profile, plan.tokenizer, overhead, ("answer",), question=budgets.question)
     template += plan.answer_note
     need = template + budgets.question + 2 * budgets.memory + budgets.answer_tokens
     if window is not None and need > window:

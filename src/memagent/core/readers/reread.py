@@ -217,7 +217,7 @@ class RereadReader:
 
     def _merged(self, plan: Plan, state: RereadState, reply: str, completion: Completion) -> RereadState:
         assert state.inner is not None
-        judged = plan.judge(reply, completion, state.memory, retried=state.tries % 2 == 1)
+        judged = plan.judge(reply, completion, retried=state.tries % 2 == 1)
         if judged.retry:
             return replace(state, tries=state.tries + 1, outcome=judged.outcome)
         text = merged_text(plan, judged, state.memory, state.inner.memory)

@@ -132,7 +132,7 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
     yield ""
     heads = (
         f"system|facts|shown whole, %|missed|cut|drifted|retention per step, %|of steps|after {STEPS} updates, %"
-        "|overflow|memory full|empty|unchanged|malformed|filler, %"
+        "|overflow|memory full|empty|unchanged|filler, %"
     )
     rows = []
     for one in findings.systems:
@@ -146,7 +146,7 @@ def _diagnoses(findings: Findings) -> Iterator[str]:
                 *(step, f"{kept.steps:,}" if kept else ""),
                 f"{percent(kept.far)} ({percents(kept.far_interval)})" if kept else "",
                 *(str(tally.overflow), str(tally.full), str(tally.empty), str(tally.unchanged)),
-                *(str(tally.malformed), percent(tally.filler)),
+                percent(tally.filler),
             ]
         )
     yield from table_lines(heads.split("|"), rows)
