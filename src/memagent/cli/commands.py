@@ -11,6 +11,7 @@ from memagent.cli import (
     again,
     ask,
     batch,
+    compare,
     doctor,
     eval,
     importing,
@@ -46,6 +47,7 @@ app.command("serve")(serve.serve)
 app.command("serve-key")(serve.serve_key)
 app.command("mcp")(mcp_serve.mcp)
 app.command("doctor")(doctor.doctor)
+app.command("compare")(compare.compare)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
 app.add_typer(train.app, name="train")

@@ -78,13 +78,13 @@ def _run(evaluation: Evaluation, output: Path, retry_failed: bool, hints: list[s
     again = (*TRANSIENT, "empty") if retry_failed else ()
     with RunFolder.open(output, evaluation.config(), again=again) as folder:
         hints.append(f"to continue the run in {output}, repeat the same command")
-        with _shown(len(evaluation.samples) * evaluation.attempts) as watcher:
+        with shown(len(evaluation.samples) * evaluation.attempts) as watcher:
             evaluate(evaluation, folder, watcher)
         interrupts.check()
 
 
 @contextlib.contextmanager
-def _shown(total: int) -> Iterator[Callable[[Any], None]]:
+def shown(total: int) -> Iterator[Callable[[Any], None]]:
     """A progress bar with finished readings, turns and tokens per second, if standard error is a terminal."""
     began = time.monotonic()
     with Progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -260,9 +260,14 @@ def _chosen(
     )
 
 
-def sharing(name: str, make: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that replaces the parameter `name` of a command by the options of `make`, whose result it is given."""
-    shared = inspect.signature(make).parameters
+def sharing(
+    name: str, make: Callable[..., Any], *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that replaces the parameter `name` of a command by the options of `make`, whose result it is given.
+
+    Options `without` which the command does keep their defaults.
+    """
+    shared = {option: one for option, one in inspect.signature(make).parameters.items() if option not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(make, include_extras=True) | get_type_hints(command, include_extras=True)
@@ -286,6 +291,8 @@ def sharing(name: str, make: Callable[..., Any]) -> Callable[[Callable[..., None
 
 # For commands that choose a model and how it reads, as `chosen`.
 reads = sharing("chosen", _chosen)
+# For one that reads with several readers.
+reads_in_ways = sharing("chosen", _chosen, without=("reader",))
 
 
 def only_a_server(chosen: Chosen) -> bool:

@@ -95,6 +95,11 @@ class Tally:
         self.finished += 1
         self.failed += record.status == "failed"
 
+    def plus(self, other: Tally) -> Tally:
+        """Both together, of the total of this one."""
+        counts = {name: getattr(self, name) + getattr(other, name) for name in ("finished", "failed", "turns", "tokens")}
+        return replace(self, **counts)
+
 
 Watcher = Callable[[Tally], None]
 
