@@ -323,7 +323,9 @@ def test_turns_that_ended_beside_one_that_failed_are_not_lost():
 
 
 @every_reader
-@pytest.mark.parametrize("profile", [WORDING, TWICE], ids=["question", "question-twice"])
+@pytest.mark.parametrize(
+    "profile", [WORDING, TWICE, replace(WORDING, query="")], ids=["usual", "question-twice", "without-queries"]
+)
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=10, deadline=None)
 def test_what_is_planned_left_and_shown_are_upper_bounds_and_every_prompt_fits(name, options, profile, seed):

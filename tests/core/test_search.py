@@ -72,7 +72,7 @@ def test_the_question_is_searched_first_and_then_what_the_model_asks_for():
 
 
 def test_what_is_found_is_read_in_document_order_and_never_twice():
-    _, turns = reading(noting("falcon", "falcon", "falcon"), passages=3)
+    _, turns = reading(noting("falcon", "falcon", "falcon"), rounds=4, passages=3)
     spans = [one.spans[0] for one in turns if one.kind == "update"]
     assert len(set(spans)) == len(spans) == 12
     for place in range(0, 12, 3):
@@ -94,12 +94,40 @@ def test_a_short_document_is_read_whole_and_asks_for_no_query():
     assert plan(text=from_text("one line"), passages=3).turns == 2
 
 
-def test_a_profile_without_words_for_a_query_searches_with_the_question_alone():
-    a_plan = plan(profile=test_reading.PROFILE, passages=3)
-    engine = ScriptedModel(lambda turn: "noted")
+def test_a_model_that_writes_no_queries_follows_the_names_in_its_memory():
+    a_plan = plan(profile=test_reading.PROFILE, passages=2)
+    engine = ScriptedModel(noting())
+    transcript = read(a_plan, engine)
+    shown = [one.user.partition(" C ")[2] for one in engine.turns]
+    assert [one.kind for one in engine.turns] == ["update"] * 6 + ["answer"]  # falcon; Miranda; Oslo, which brings nothing
+    assert LINES[200] in shown[0] + shown[1]
+    assert LINES[120] in shown[2] + shown[3]
+    assert LINES[30] in shown[4] + shown[5]
+    assert (LINES[200] in transcript.memory, LINES[120] in transcript.memory) == (True, True)
+    assert transcript.state.tokens_read < 0.2 * a_plan.tokens
+
+
+def test_without_new_words_in_the_memory_the_answer_is_next():
+    for reply in ("none", "The owner of the falcon: where?", ""):
+        engine = ScriptedModel(lambda turn, reply=reply: reply)
+        read(plan(profile=test_reading.PROFILE, passages=3), engine)
+        assert [one.kind for one in engine.turns if not one.id.endswith("~2")] == ["update"] * 3 + ["answer"]
+
+
+def test_a_memory_that_is_never_the_same_is_searched_for_a_bounded_number_of_times():
+    numbers = itertools.count()
+    a_plan = plan(profile=test_reading.PROFILE, rounds=3, passages=2)
+    engine = ScriptedModel(lambda turn: f"word{next(numbers)}")
     read(a_plan, engine)
-    assert [one.kind for one in engine.turns] == ["update"] * 3 + ["answer"]
-    assert a_plan.turns == 4
+    assert len(engine.turns) == a_plan.turns == 6 + 1
+    assert len({one.spans[0] for one in engine.turns[:-1]}) == 6
+
+
+def test_states_of_older_journals_are_read():
+    a_plan = plan(profile=test_reading.PROFILE)
+    state = a_plan.reader.start(a_plan)
+    older = {name: value for name, value in state.to_json().items() if name != "known"}
+    assert a_plan.reader.load(older) == state
 
 
 def test_an_empty_query_is_asked_again_and_then_the_question_is_searched():
@@ -122,7 +150,7 @@ def test_a_query_turn_that_does_not_fit_is_an_error():
 
 
 def test_wrong_options_and_a_missing_ranker_are_refused():
-    with pytest.raises(ConfigError, match="4 rounds of 0 passages read nothing"):
+    with pytest.raises(ConfigError, match="6 rounds of 0 passages read nothing"):
         make_reader("search", {"passages": 0})
     with pytest.raises(ConfigError, match="needs a ranker"):
         plan(ranker=None)

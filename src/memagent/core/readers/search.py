@@ -3,7 +3,11 @@
 After InfMem (arXiv 2602.02704). The first query is the question itself. What matches best (BM25, through the plan's ranker)
 among the chunks that were not read yet is read in document order, each chunk updating the memory as in the paper's reader.
 Then the model sees question and memory and writes the next query, or says that the memory is enough; there are at most
-`rounds` queries of at most `passages` chunks each. A profile without the template `query` searches with the question alone.
+`rounds` queries of at most `passages` chunks each.
+
+A model that writes no queries (its profile has no template `query`) searches without being asked: the next query is made of
+the words that came into the memory since the last one and do not stand in the question, as in relevance feedback (Rocchio
+1971). So a chain of facts is followed from one name to the next. Where there are no such words, the answer is next.
 
 How replies to a query turn are handled: only its first line counts, cut to the question budget. An empty reply is asked for
 once more, and then the question is the query. A query that was asked before finds the next best chunks.
@@ -13,6 +17,7 @@ Search reads little of a document, so that it cannot count, list or compare over
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -25,6 +30,8 @@ from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Turn
 from memagent.errors import ConfigError, ContextTooLongError
 
+_WORD = re.compile(r"\w+")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState(ChunkState):
@@ -33,11 +40,17 @@ class SearchState(ChunkState):
     round  queries so far, that of the question included
     found  the numbers of the chunks to read, in the order in which they are read; `part` counts those that were
     ended  nothing more is searched for
+    known  the memory whose words were searched for last, where the model writes no queries
     """
 
     round: int = 1
     found: tuple[int, ...] = ()
     ended: bool = False
+    known: str = ""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SearchState:
+        return super(SearchState, cls).from_json({"known": "", **values})  # older journals have none
 
     @classmethod
     def decoded(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,15 +59,15 @@ class SearchState(ChunkState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReader(MemoryReader):
-    """Reads the chunks that match the question best, then those that match the model's own queries."""
+    """Reads the chunks that match the question best, then those that match the model's own queries, or its memory."""
 
     name: ClassVar[str] = "search"
-    summary: ClassVar[str] = "Reads the chunks that match the question, then those that match the model's queries (BM25)."
+    summary: ClassVar[str] = "Reads the chunks that match the question, then those that match what was found (BM25)."
     grows: ClassVar[bool] = False
     templates: ClassVar[tuple[str, ...]] = ("update", "query", "answer")
     states: ClassVar[type[ChunkState]] = SearchState
 
-    rounds: int = 4
+    rounds: int = 6
     passages: int = 4
 
     def __post_init__(self) -> None:
@@ -107,6 +120,15 @@ class SearchReader(MemoryReader):
         found = (*own.found, *self._found(plan, own, query or plan.question))
         return replace(own, round=own.round + 1, found=found, tries=0, outcome="searched")
 
+    def updated(self, plan: Plan, before: ChunkState, after: ChunkState, reply: str) -> ChunkState:
+        own = expect(after, SearchState)
+        if plan.profile.query or own.round == self.rounds or not own.part == len(own.found) < len(plan.chunks):
+            return own
+        query = " ".join(_new_words(own.memory, f"{plan.question} {own.known}"))
+        if not query:
+            return own
+        return replace(own, round=own.round + 1, found=(*own.found, *self._found(plan, own, query)), known=own.memory)
+
     def split(self, plan: Plan, state: State, id: str) -> ChunkState:
         if id == self._query_id(plan, state):
             raise ContextTooLongError(
@@ -115,9 +137,8 @@ class SearchReader(MemoryReader):
         return ChunkReader.split(self, plan, state, id)
 
     def planned(self, plan: Plan) -> int:
-        rounds = min(self.rounds, -(-len(plan.chunks) // self.passages)) if plan.profile.query else 1
-        chunks = min(rounds * self.passages, len(plan.chunks))
-        return chunks + max(0, rounds - 1) + 1
+        queries = min(self.rounds, -(-len(plan.chunks) // self.passages)) - 1 if plan.profile.query else 0
+        return self.parts(plan) + max(0, queries) + 1
 
     def shown(self, plan: Plan) -> int:
         return min(plan.tokens, self.rounds * self.passages * plan.budgets.chunk)
@@ -128,7 +149,7 @@ class SearchReader(MemoryReader):
             return 0
         if own.ended:
             return 1
-        return max(1, self.planned(plan) - own.part - (own.round - 1))
+        return max(1, self.planned(plan) - own.part - (own.round - 1 if plan.profile.query else 0))
 
     def _query_id(self, plan: Plan, state: State) -> str | None:
         """The id of the query turn, if one is pending."""
@@ -144,3 +165,9 @@ class SearchReader(MemoryReader):
         read = set(state.found)
         ranked = plan.ranker(plan.text, [one.span for one in plan.chunks], query)
         return tuple(sorted([number for number in ranked if number not in read][: self.passages]))
+
+
+def _new_words(text: str, old: str) -> list[str]:
+    """The words of a text that another does not have, each once."""
+    known = {word.casefold() for word in _WORD.findall(old)}
+    return [word for word in dict.fromkeys(_WORD.findall(text)) if word.casefold() not in known]
