@@ -17,8 +17,10 @@ from memagent.grounding.run import Verified
 from memagent.grounding.verdict import Located, Quote, Status, Verdict
 from memagent.journal import TurnEntry
 
-# What a turn came to whose reply is no note.
-_NO_NOTE = frozenset({"skipped", "unchanged", "empty", "retry_long", "retry_empty", "retry_invalid", "invalid"})
+# What a turn came to whose reply is no note; "malformed" is in older journals, for a reply that was not taken.
+_NO_NOTE = frozenset(
+    {"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty", "retry_invalid", "invalid"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

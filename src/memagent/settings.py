@@ -123,6 +123,10 @@ def make_settings(
     engine = opened.engine
     profile = _profile(opened, chosen.get("profile"))
     reader, schema = chosen.get("reader", "memory"), chosen.get("schema")
+    if reader == KeptReader.name:
+        raise ConfigError(
+            f"the reader {reader!r} goes on from another reading: ask one with --from ID (`reading.ask` in Python)"
+        )
     return Settings(
         model=model,
         base_url=base_url,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from memagent.evaluation.compare import Compared, compare, suited
+from memagent.evaluation.compare import Compared, read_all, suited
 from memagent.models.open import open_model
 from memagent.settings import make_settings
 from memagent.tasks.files import SampleFile
 from tests.cli.conftest import FACT, reader
+from tests.cli.terminal import Terminal
 from tests.faults import Fault, FaultServer
+from tests.models.tiny import make_tiny_model
 
 LINES = [f"Line {number} tells of the sea and of nothing else in particular." for number in range(60)]
 
@@ -46,16 +50,22 @@ def compared(name, right, seconds, readings=12, **failures):
 
 
 @pytest.mark.parametrize(
-    ("rights", "times", "wanted"),
+    ("rights", "times", "readings", "wanted"),
     [
-        ((12, 11, 6), (4, 3, 1), "b"),  # one answer less is as good
-        ((12, 10, 6), (4, 3, 1), "a"),
-        ((6, 6, 5.5), (4, 3, 1), "c"),  # scores may be parts of one
-        ((5, 4, 4), (4, 3, 1), None),  # half of the answers, at least
+        ((12, 11, 6), (4, 3, 1), 12, "b"),  # one answer less is as good
+        ((12, 11, 12), (4, 3.5, 3.4), 12, "a"),  # a little time is not worth it
+        ((12, 10, 6), (4, 3, 1), 12, "a"),
+        ((10, 12, 12), (1, 3, 2), 12, "c"),
+        ((6, 6, 5.5), (4, 3, 1), 12, "b"),  # each has half of the answers right, at least
+        ((5, 4, 4), (4, 3, 1), 12, None),
+        ((1, 0, 0), (4, 3, 1), 1, "a"),  # of few answers, one is much
+        ((3, 2, 1), (4, 3, 1), 3, "a"),
+        ((0, 1, 1), (None, 3, 4), 1, "b"),
+        ((1, 1, 1), (0.0, 0.0, None), 1, "a"),
     ],
 )
-def test_the_fastest_of_the_best_suits(rights, times, wanted):
-    found = [compared(name, right, time) for name, right, time in zip("abc", rights, times, strict=True)]
+def test_the_first_of_the_best_suits_unless_another_is_clearly_faster(rights, times, readings, wanted):
+    found = [compared(name, right, time, readings) for name, right, time in zip("abc", rights, times, strict=True)]
     best = suited(found)
     assert (best.reader if best else None) == wanted
 
@@ -64,8 +74,8 @@ def test_readers_are_asked_the_same_and_the_right_one_is_named(memagent, samples
     command = ["compare", samples, "-r", "memory", "-r", "truncate", "--through-memory", *options(server)]
     shown = memagent(*command)
     assert shown.code == 0, shown.err
-    assert "memory    4 of 4 right (51–100 %)" in shown.out
-    assert "truncate  1 of 4 right (5–70 %)" in shown.out
+    assert "memory    4 of 4 right (95 %: 51–100 %)  " in shown.out
+    assert "truncate  1 of 4 right (95 %: 5–70 %)  " in shown.out
     assert "codes 4/4" in shown.out
     assert "take --reader memory: none has more right answers" in shown.out
     told = memagent(*command, "--json").json
@@ -76,14 +86,30 @@ def test_readers_are_asked_the_same_and_the_right_one_is_named(memagent, samples
     ]
 
 
-def test_kept_readings_are_not_made_again(memagent, samples, server, tmp_path):
-    command = ["compare", samples, "-r", "memory", "-o", tmp_path / "kept", "--json", *options(server)]
-    first = memagent(*command).json
+def test_kept_readings_are_not_made_again_and_can_be_reported(memagent, samples, server, tmp_path):
+    command = ["compare", samples, "-r", "memory", "-o", tmp_path / "kept", *options(server)]
+    first = memagent(*command)
     asked = len(server.requests)
-    assert memagent(*command).json == first
+    assert memagent(*command).out == first.out
     assert len(server.requests) == asked
-    report = memagent("report", tmp_path / "kept" / "memory" / "codes", "-o", tmp_path / "report.html")
+    [told] = [line for line in first.out.splitlines() if "memagent report" in line]
+    pattern = told.partition("memagent report ")[2].partition(" -o")[0]
+    report = memagent("report", *Path("/").glob(pattern.lstrip("/")), "-o", tmp_path / "report.html")
     assert report.code == 0, report.err
+
+
+def test_readings_that_failed_because_of_the_server_are_made_again(memagent, samples, tmp_path):
+    command = ["compare", samples, "-r", "memory", "-r", "search", "-o", tmp_path / "kept", "--concurrency", "1"]
+    with FaultServer(reader, faults=lambda number: Fault("status", status=401)) as server:
+        refused = memagent(*command, *options(server))
+        assert refused.code == 4
+        assert "401" in refused.err
+        assert "take" not in refused.out
+        port = int(server.url.rpartition(":")[2].split("/")[0])
+    with FaultServer(reader, port=port) as server:
+        shown = memagent(*command, *options(server))
+    assert shown.code == 0, shown.err
+    assert "memory    4 of 4 right" in shown.out
 
 
 def test_made_up_questions_are_about_facts_that_are_there_that_are_not_and_that_lead_on(memagent, tmp_path):
@@ -96,8 +122,14 @@ def test_made_up_questions_are_about_facts_that_are_there_that_are_not_and_that_
             "not-there": 1,
             "two-facts": 1,
         }
-    assert {path.stem for path in (tmp_path / "kept" / "questions").iterdir()} == {"one-fact", "not-there", "two-facts"}
+    questions = sorted((tmp_path / "kept" / "questions").iterdir())
+    assert {path.stem for path in questions} == {"one-fact", "not-there", "two-facts"}
     assert told.json["readers"][0]["right"] == 3
+    written = [path.read_bytes() for path in questions]
+    other = memagent("compare", "--samples", "2", *sizes[2:], "-o", tmp_path / "kept")
+    assert other.code == 2
+    assert "has other questions than 2 about 700 tokens" in " ".join(other.err.split())
+    assert [path.read_bytes() for path in questions] == written
 
 
 def test_readers_that_a_profile_has_no_words_for_are_left_out_unless_they_are_named(memagent, samples, tmp_path):
@@ -115,10 +147,15 @@ def test_readers_that_a_profile_has_no_words_for_are_left_out_unless_they_are_na
     assert "has no wording for the reader 'gated'" in " ".join(named.err.split())
 
 
-def test_documents_that_are_too_long_are_told_and_no_failure_of_the_command(memagent, samples, server):
-    shown = memagent("compare", samples, "-r", "memory", "-r", "direct", "--through-memory", *options(server))
+def test_documents_that_are_too_long_are_told_and_no_failure_of_the_model(memagent, samples, server):
+    usual = ["compare", samples, "--through-memory", *options(server)]
+    shown = memagent(*usual, "-r", "memory", "-r", "direct")
     assert shown.code == 0, shown.err
     assert "direct    the documents are too long for it" in shown.out
+    assert "take --reader memory" in shown.out
+    shown = memagent(*usual, "-r", "direct")
+    assert shown.code == 0, shown.err
+    assert "every document is too long for these readers" in shown.out
 
 
 def test_a_model_that_is_right_too_seldom_is_told_so_and_failures_count(memagent, samples):
@@ -127,10 +164,40 @@ def test_a_model_that_is_right_too_seldom_is_told_so_and_failures_count(memagent
         assert shown.code == 0
         assert "memory    0 of 4 right" in shown.out
         assert "no reader gets half of the answers right" in shown.out
-    with FaultServer(reader, faults=lambda number: Fault("null")) as server:
+    with FaultServer(lambda messages: "<think>Hm.</think>") as server:
         shown = memagent("compare", samples, "-r", "memory", *options(server))
         assert shown.code == 4
-        assert "failed readings, counted as wrong: 4" in shown.out
+        assert "failed readings, counted as wrong: 4 (empty)" in shown.out
+        assert "no reading ended with an answer" in shown.out
+        told = memagent("compare", samples, "-r", "memory", *options(server), "--json").json
+        assert (told["suited"], told["readers"][0]["seconds"], told["readers"][0]["readings"]) == (None, None, 4)
+
+
+def test_tasks_of_several_files_are_kept_apart(memagent, samples, server):
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    for name, tasks in (("both", ("codes", "other")), ("codes-2", ("codes", "codes"))):
+        lines = [json.dumps({**row, "task": task}) for row, task in zip(rows[: len(tasks)], tasks, strict=False)]
+        samples.with_name(f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    files = [samples, samples.with_name("both.jsonl"), samples.with_name("codes-2.jsonl")]
+    told = memagent("compare", *files, "-r", "memory", "--json", *options(server)).json
+    parts = {name: part["readings"] for name, part in told["readers"][0]["parts"].items()}
+    assert parts == {"codes": 4, "both: codes": 1, "both: other": 1, "codes-2": 2}
+
+
+def test_a_model_that_was_trained_for_other_readers_is_told(memagent, samples, tmp_path):
+    folder = make_tiny_model(tmp_path / "model")
+    (folder / "memagent.toml").write_text('readers = ["recall"]')
+    refused = memagent("compare", samples, "--model", folder)
+    assert refused.code == 2
+    assert "name readers with -r; it knows recall" in " ".join(refused.err.split())
+
+
+def test_lines_of_results_are_whole_on_a_terminal(samples, server):
+    readers = ["-r", "memory", "-r", "search"]
+    with Terminal("compare", samples, *readers, *options(server), both=True, columns=160) as terminal:
+        assert terminal.finish() == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.shown).replace("\r", "\n")
+    assert [line.split()[0] for line in plain.splitlines() if " right (95 %" in line] == ["memory", "search"]
 
 
 @pytest.mark.parametrize(
@@ -139,34 +206,42 @@ def test_a_model_that_is_right_too_seldom_is_told_so_and_failures_count(memagent
         (["-r", "nobody"], "there is no reader 'nobody'"),
         (["-r", "auto"], "the reader 'auto' chooses for one document"),
         (["-r", "memory", "--rounds", "2"], "--rounds is an option of none of the readers memory"),
-        (["FILE", "--tokens", "900"], "--tokens 900 is the length of made-up documents"),
-        (["FILE", "SAME"], "have the same name"),
+        (["-r", "kept"], "the reader 'kept' goes on from another reading"),
+        (["FILE", "--tokens", "900"], "--tokens 900 is for made-up questions"),
+        (["FILE", "--samples", "2"], "--samples 2 is for made-up questions"),
+        (
+            ["FILE", "-r", "memory", "--from-text"],
+            "--through-memory/--from-text is an option of none of the readers memory",
+        ),
+        (["FILE", "SAME"], "has the same samples as"),
+        (["FILE", "NAMESAKE"], "have the same name"),
+        (["FILE", "-o", "FILE"], "is a file: choose a folder"),
+        (["FILE", "-o", "FULL"], "has something else in it, codes.jsonl"),
         (["missing.jsonl"], "missing.jsonl"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_the_first_call(memagent, samples, server, tmp_path, words, said):
-    same = tmp_path / "other" / samples.name
-    same.parent.mkdir()
-    same.write_bytes(samples.read_bytes())
-    given = [{"FILE": samples, "SAME": same}.get(word, word) for word in words]
+    same, namesake = tmp_path / "other" / "same.jsonl", tmp_path / "third" / samples.name
+    for path, content in ((same, samples.read_text()), (namesake, samples.read_text().replace("sea", "lake"))):
+        path.parent.mkdir()
+        path.write_text(content)
+    paths = {"FILE": samples, "SAME": same, "NAMESAKE": namesake, "FULL": namesake.parent}
+    given = [paths.get(word, word) for word in words]
     refused = memagent("compare", *given, *options(server))
     assert refused.code == 2
     assert said in " ".join(refused.err.split())
     assert not server.requests
 
 
-def test_progress_is_told_over_all_readers_and_files(samples, server, tmp_path):
+def test_progress_is_told_over_all_files(samples, server, tmp_path):
     opened = open_model("scripted", base_url=server.url)
-    settings = {
-        name: make_settings(opened, model="scripted", reader=name, chunk_tokens=100, memory_tokens=50)
-        for name in ("memory", "search")
-    }
+    settings = make_settings(opened, model="scripted", chunk_tokens=100, memory_tokens=50)
     other = samples.with_name("others.jsonl")
     other.write_bytes(samples.read_bytes())
     files, told = [SampleFile.open(samples), SampleFile.open(other)], []
     with closing(opened.engine):
-        list(compare(files, opened, settings, tmp_path / "out", batch=4, concurrency=2, watcher=told.append))
+        read_all(files, opened, settings, tmp_path / "out", batch=4, concurrency=2, watcher=told.append)
     counts = [one.finished for one in told]
-    assert (counts[0], counts[-1], told[-1].total) == (0, 16, 16)
+    assert (counts[0], counts[-1], told[-1].total) == (0, 8, 8)
     assert counts == sorted(counts)
     assert [one.turns for one in told] == sorted(one.turns for one in told)

@@ -24,7 +24,10 @@ GOOD = {"name": "p", "empty_memory": "-", "update": "{question}{memory}{chunk}",
         ({"colour": "red"}, "unknown key 'colour'"),
         ({"version": "1"}, "'version' must be a int"),
         ({"answer_format": "xml"}, "answer_format is 'xml'"),
-        ({"update": "{question}{memory}{chunk}{chunk}"}, r"\{chunk\} stands there more than once; only \{question\} may"),
+        (
+            {"update": "{question}{memory}{chunk}{chunk}"},
+            r"\{chunk\} stands there more than once; of the texts, only \{question\} may",
+        ),
     ],
 )
 def test_a_bad_profile_is_refused_by_name(change, message):

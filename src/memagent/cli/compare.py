@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, note, print_json, write
 from memagent.cli.eval import shown
 from memagent.cli.options import AsJson, Chosen, reads_in_ways
-from memagent.core.readers import option_names
+from memagent.core.readers import READERS, option_names
 from memagent.errors import ConfigError
 from memagent.models.concurrency import most_of
 from memagent.models.open import OpenModel
@@ -27,22 +28,31 @@ if TYPE_CHECKING:
 
 # Those that are compared if none is named.
 _USUAL = ("memory", "gated", "parallel", "search", "retrieve", "direct")
-# Chunks of a made-up document.
+_SAMPLES = 8
+# Chunks of a made-up document, if a token of the model were one of the embedded model.
 _CHUNKS = 6
+# What a folder of a comparison holds.
+_QUESTIONS, _RUNS = "questions", "runs"
 
 
 @reads_in_ways
 def compare(
     chosen: Chosen,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE...]", help="Sample files to read instead of made-up questions.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Sample files to read instead of made-up questions.")
     ] = None,
     reader: Annotated[
-        list[str] | None, typer.Option("--reader", "-r", help="A reader to compare. Repeat for several. [default: six]")
+        list[str] | None,
+        typer.Option("--reader", "-r", help=f"A reader to compare. Repeat for several (default: {', '.join(_USUAL)})."),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Made-up questions of each of three kinds.")] = 8,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help=f"Made-up questions of each of three kinds (default: {_SAMPLES}).")
+    ] = None,
     tokens: Annotated[
-        int | None, typer.Option(min=256, help="Length of made-up documents, in tokens. [default: six chunks]")
+        int | None,
+        typer.Option(
+            min=256, help="Tokens of a made-up document, counted as the embedded model does (default: six chunks)."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Keep questions and readings here, and go on with those there.")
@@ -53,65 +63,76 @@ def compare(
     """Ask a model the same questions with several readers, and say which of them suits it.
 
     Without a FILE, the questions are made up: about one fact of a document, about one that it does not hold, and about one
-    that leads to another.
+    that leads to another. An answer is right if it contains an accepted one, or by the scorer that its sample names.
     """
     with boundary() as hints, ExitStack() as stack:
-        from memagent.evaluation.compare import compare as compared
-        from memagent.evaluation.compare import made_up, suited
+        from memagent.evaluation.compare import made_up, read_all, suited, warm_up
 
-        if files and tokens is not None:
-            raise ConfigError(f"--tokens {tokens} is the length of made-up documents: leave it out, or the sample files")
+        for given, value in (("--tokens", tokens), ("--samples", samples)):
+            if files and value is not None:
+                raise ConfigError(f"{given} {value} is for made-up questions: leave it out, or the sample files")
         opened = chosen.opened(stack)
         settings = _settings(chosen, opened, reader)
-        with _folder(output) as out:
-            if output is not None:
-                hints.append(f"to continue the runs in {output}, repeat the same command")
-            length = tokens or _CHUNKS * next(iter(settings.values())).budgets.chunk
-            asked = _opened(files) if files else made_up(out / "questions", length, samples)
-            found: list[Compared] = []
-            with shown(len(settings) * sum(len(one) for one in asked)) as watcher:
-                for one in compared(
+        out = stack.enter_context(_folder(output))
+        if output is not None:
+            hints.append(f"to continue the comparison in {output}, repeat the same command")
+        length = tokens or _CHUNKS * max(one.budgets.chunk for one in settings.values())
+        asked = _opened(files) if files else made_up(out / _QUESTIONS, length, samples or _SAMPLES)
+        if opened.engine.lockstep:
+            warm_up(asked[0], opened, next(iter(settings.values())))
+        found: list[Compared] = []
+        for name, own in settings.items():
+            with shown(sum(len(one) for one in asked)) as watcher:
+                one = read_all(
                     asked,
                     opened,
-                    settings,
-                    out,
+                    own,
+                    out / _RUNS / name,
                     batch=batch,
                     concurrency=most_of(chosen.concurrency),
                     watcher=watcher,
-                ):
-                    interrupts.check()
-                    found.append(one)
-                    if not as_json:
-                        _show(one)
+                )
+            interrupts.check()
+            found.append(one)
+            if not as_json:
+                _show(one)
         best = suited(found)
         if as_json:
             print_json({"readers": [one.to_json() for one in found], "suited": best.reader if best else None})
         else:
             _advise(found, best)
-        if all(sum(one.failures.values()) == one.readings for one in found):
+            if output is not None:
+                write(f"\nto see every turn: memagent report {output}/{_RUNS}/*/* -o report.html")
+        sys.stdout.flush()
+        if all(one.failed == one.readings for one in found) and not all(one.too_long for one in found):
             raise typer.Exit(MODEL)
 
 
 @contextmanager
 def _folder(output: Path | None) -> Iterator[Path]:
-    if output is not None:
-        yield output
+    """The folder of the comparison; one that passes if none is given. Raises ConfigError if it holds something else."""
+    if output is None:
+        with TemporaryDirectory(prefix="memagent-compare-") as passing:
+            yield Path(passing)
         return
-    with TemporaryDirectory(prefix="memagent-compare-") as passing:
-        yield Path(passing)
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"{output} is a file: choose a folder for the comparison")
+    if output.is_dir() and (others := {one.name for one in output.iterdir()} - {_QUESTIONS, _RUNS}):
+        raise ConfigError(f"{output} has something else in it, {min(others)}: choose another folder for the comparison")
+    yield output
 
 
 def _settings(chosen: Chosen, opened: OpenModel, named: Sequence[str] | None) -> dict[str, Settings]:
     """The settings by reader. One that was not named is left out, and told, if model, profile or budgets do not suit it."""
     given = dict(chosen.options.get("reader_options") or {})
-    names = list(dict.fromkeys(named or _USUAL))
     settings: dict[str, Settings] = {}
-    for name in names:
+    for name in dict.fromkeys(named or _USUAL):
         if not named and not opened.trained_for(name):
             note(f"{name} is left out: the model was not trained for it")
             continue
         try:
-            own = {option: value for option, value in given.items() if option in option_names(name)}
+            known = option_names(name) if name in READERS else []
+            own = {option: value for option, value in given.items() if option in known}
             made = chosen.settings(opened, reader=name, reader_options=own)
             make_plan(LazyText(["A probe."]), "Why?", made, opened)
         except ConfigError as error:
@@ -120,41 +141,79 @@ def _settings(chosen: Chosen, opened: OpenModel, named: Sequence[str] | None) ->
             note(f"{name} is left out: {error}")
             continue
         settings[name] = made
+    if not settings:
+        trained = ", ".join(opened.defaults.readers or ())
+        raise ConfigError(
+            f"the model was trained for none of {', '.join(_USUAL)}: name readers with -r; it knows {trained}"
+        )
     if unused := sorted(set(given) - {option for name in settings for option in option_names(name)}):
-        raise ConfigError(f"--{unused[0].replace('_', '-')} is an option of none of the readers {', '.join(settings)}")
+        option = "through-memory/--from-text" if unused[0] == "through_memory" else unused[0].replace("_", "-")
+        raise ConfigError(f"--{option} is an option of none of the readers {', '.join(settings)}")
     return settings
 
 
 def _opened(files: Sequence[Path]) -> list[SampleFile]:
+    """The sample files. Raises ConfigError for two with one name or one content: their readings could not be told apart."""
     from memagent.tasks.files import SampleFile
 
-    stems: dict[str, Path] = {}
+    opened: list[SampleFile] = []
     for path in files:
-        if (other := stems.setdefault(path.stem, path)) is not path:
-            raise ConfigError(f"{other} and {path} have the same name, by which their readings are kept: rename one")
-    return [SampleFile.open(path) for path in files]
+        new = SampleFile.open(path)
+        for other in opened:
+            if other.sha256 == new.sha256:
+                raise ConfigError(f"{path} has the same samples as {other.path}: leave one of them out")
+            if other.path.stem == new.path.stem:
+                raise ConfigError(f"{path} and {other.path} have the same name, which names their readings: rename one")
+        opened.append(new)
+    return opened
 
 
 def _show(one: Compared) -> None:
-    if one.failures.get("too_long") == one.readings:
+    if one.too_long:
         write((f"{one.reader:<10}", "bold"), "the documents are too long for it")
         return
     low, high = one.interval.low, one.interval.high
-    right = f"{one.right:g} of {one.readings} right ({100 * low:.0f}–{100 * high:.0f} %)"
-    tokens = f"{one.prompt_tokens:,.0f} tokens in, {one.completion_tokens:,.0f} out"
-    write((f"{one.reader:<10}", "bold"), f"{right:<28}{one.calls:.1f} calls, {tokens}, {one.seconds:.1f} s")
-    write(f"{'':<10}" + " · ".join(f"{name} {score:g}/{count}" for name, (score, count) in one.parts.items()))
+    right = f"{_amount(one.right)} of {one.readings} right (95 %: {100 * low:.0f}–{100 * high:.0f} %)"
+    cost = ""
+    if one.seconds is not None:
+        tokens = f"{one.prompt_tokens:,.0f} tokens in, {one.completion_tokens:,.0f} out"
+        cost = f"  {one.calls:.1f} calls, {tokens}, {one.seconds:.1f} s"
+    write((f"{one.reader:<10}", "bold"), f"{right:<34}{cost}")
+    write(f"{'':<10}" + " · ".join(f"{name} {_amount(score)}/{count}" for name, (score, count) in one.parts.items()))
     if one.failures:
         told = ", ".join(f"{count} ({kind})" for kind, count in sorted(one.failures.items()))
         write(f"{'':<10}failed readings, counted as wrong: {told}")
+    sys.stdout.flush()  # also where it goes to a file: readers can take long
+
+
+def _amount(score: float) -> str:
+    return f"{score:.1f}".removesuffix(".0")
 
 
 def _advise(found: Sequence[Compared], best: Compared | None) -> None:
     write()
-    if best is None:
+    if all(one.too_long for one in found):
+        write(
+            ("→ ", "bold"),
+            "every document is too long for these readers: take one that reads chunk by chunk, as memory does",
+        )
+    elif all(one.failed == one.readings for one in found):
+        write(("→ ", "bold"), "no reading ended with an answer: see the failures above")
+    elif best is None:
         write(("→ ", "bold"), "no reader gets half of the answers right with this model: take a larger one, or train it")
-        return
-    first, most = found[0], max(one.right for one in found)
-    right = "none has more right answers" if best.right == most else f"{best.right:g} right answers, the most are {most:g}"
-    faster = f", and it is {first.seconds / best.seconds:.1f} × as fast as {first.reader}" if best is not first else ""
-    write(("→ ", "bold"), f"take --reader {best.reader}: {right}{faster}")
+    else:
+        most = max(one.right for one in found)
+        right = f"{_amount(best.right)} right answers, the most are {_amount(most)}"
+        right = "none has more right answers" if most - best.right < 1e-9 else right
+        write(("→ ", "bold"), f"take --reader {best.reader}: {right}{_speed(found[0], best)}")
+
+
+def _speed(first: Compared, best: Compared) -> str:
+    """How fast the best is beside the first, if that tells something."""
+    if not first.seconds or not best.seconds or 1 / 1.2 < (times := first.seconds / best.seconds) < 1.2:
+        return ""
+    return (
+        f", and it is {times:.1f} × as fast as {first.reader}"
+        if times > 1
+        else f"; {first.reader} is {1 / times:.1f} × as fast"
+    )

@@ -189,4 +189,6 @@ def _check(where: str, template: str, required: Iterable[str], allowed: Iterable
     if unknown := sorted(found - set(allowed)):
         raise ConfigError(f"{where}: unknown field {{{unknown[0]}}}; it may use {', '.join(sorted(allowed)) or 'none'}")
     if twice := sorted(field for field in found - _MAY_REPEAT if shown.count(field) > 1):
-        raise ConfigError(f"{where}: the field {{{twice[0]}}} stands there more than once; only {{question}} may")
+        raise ConfigError(
+            f"{where}: the field {{{twice[0]}}} stands there more than once; of the texts, only {{question}} may"
+        )

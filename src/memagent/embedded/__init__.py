@@ -2,8 +2,7 @@
 
     model/        weights, tokenizer, card, and how to read with them
     recipe.toml   how it is trained, stage by stage
-    family.py     what the engine is handed: the rules and patches below, as one value
-    replies.py    the form of its memories, and how its replies fail
+    family.py     what the engine is handed: how guesses are written, and the patch below, as one value
     attention.py  attention on a CPU for batches padded on the left
     lfm2.py       the forward pass of LFM2 where only the ends of rows count
 

@@ -1,7 +1,7 @@
 """Questions as people ask them, about made-up people, towns, firms, books, contracts and ships. They need no files.
 
 A document states some attributes of some subjects, each in one of more than a hundred sentences, and the question asks for
-one of them or for several, each in one of some hundred wordings. The last three of each are for evaluation alone.
+one of them or for several, each in one of some hundred wordings. The last ten of each are for evaluation alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
 from memagent.tasks.words import Split, split_of
 
-HELD_OUT = 3  # of the statements and questions of an attribute, the last ones: they are never trained on
+HELD_OUT = 10  # of the statements and questions of an attribute, the last ones: they are never trained on
 ABSENT = ("not in the document", "not yet")  # as the wordings of prompts have it that come with the package
 Wordings: TypeAlias = Literal["split", "train", "eval"]
 Order: TypeAlias = Literal["any", "value"]
