@@ -10,11 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from memagent import from_text
 from memagent.cli import app
 from memagent.core import Profile
 from memagent.errors import ConfigError
+from memagent.models.open import OpenModel
+from memagent.models.scripted import ScriptedModel
 from memagent.profiles import load_profile, profile_paths, read_profile, write_profile
 from memagent.profiles.released import import_released
+from memagent.settings import make_plan, make_settings
+from tests.helpers import WordTokenizer
 
 # The shape of the released files, with words of our own and a line that must never run.
 TRAINING_CODE = '''
@@ -176,3 +181,14 @@ def test_chunk_first_shows_each_section_before_what_differs_between_questions():
         "description",
         *templates,
     }
+
+
+def test_budgets_of_a_small_window_leave_room_for_a_question_that_is_shown_twice():
+    engine = ScriptedModel([], window=300, tokenizer=WordTokenizer())
+    opened, usual = OpenModel(engine=engine), load_profile("default")
+    twice = replace(usual, update=f"{usual.update} {{question}}")
+    budgets = [make_settings(opened, model="scripted", profile=one).budgets for one in (usual, twice)]
+    assert budgets[1].question < budgets[0].question
+    question = " ".join(f"w{n}" for n in range(budgets[1].question))
+    made = make_settings(opened, model="scripted", profile=twice)
+    make_plan(from_text("a few words"), question, made, opened)  # which refuses budgets that do not fit

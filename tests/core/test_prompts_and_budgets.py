@@ -68,6 +68,7 @@ def test_budgets_leave_room_for_a_question_that_is_shown_again(window):
     )
     assert tokenizer.count(longest) + budgets.update_tokens <= window
     assert template - template_tokens(profile, tokenizer, 10) == 2 * budgets.question
+    assert budgets.chunk >= 4 * budgets.memory
     with pytest.raises(ConfigError, match=f"the window of {window} tokens"):
         check_budgets(replace(budgets, question=budgets.question + window // 3), template + 2 * (window // 3), window)
 
