@@ -11,6 +11,7 @@ import pytest
 
 from memagent.journal import Journal
 from memagent.models.open import EMBEDDED
+from memagent.models.tokenizers import EstimateTokenizer
 from tests.cli.conftest import FACT, CountingServer, reader
 from tests.faults import Fault, FaultServer
 
@@ -417,3 +418,15 @@ def test_no_verification_asks_no_more_than_the_reading(memagent, book, served, s
     verified = memagent("resume", values["reading"], "--json").json
     assert (verified["status"], verified["turns"]) == ("supported", values["turns"])
     assert f"  “{FACT}”" in memagent("readings", "show", values["reading"]).out
+
+
+def test_an_estimate_counts_a_question_as_often_as_a_prompt_shows_it(memagent, book, served, tmp_path):
+    profile, prompts = tmp_path / "twice.toml", []
+    for again in ("", " {question} {question}"):
+        templates = f'update = "Q {{question}} M {{memory}} C {{chunk}}{again}"\nanswer = "{{question}} {{memory}}"'
+        profile.write_text(f'name = "x"\nempty_memory = "none"\n{templates}')
+        told = memagent("ask", book, "-q", QUESTION, "--profile", profile, "--dry-run", "--json", *served).json
+        prompts.append((told["prompt_tokens"], told["calls"]))
+    (once, calls), (thrice, same) = prompts
+    assert calls == same
+    assert thrice - once >= 2 * EstimateTokenizer().count(QUESTION) * calls

@@ -98,8 +98,9 @@ def test_kept_readings_are_not_made_again_and_can_be_reported(memagent, samples,
     assert report.code == 0, report.err
 
 
-def test_readings_that_failed_because_of_the_server_are_made_again(memagent, samples, tmp_path):
-    command = ["compare", samples, "-r", "memory", "-r", "search", "-o", tmp_path / "kept", "--concurrency", "1"]
+@pytest.mark.parametrize("at_once", [1, 8])  # with one, the run ends at the third failure; with eight, all are recorded
+def test_readings_that_failed_because_of_the_server_are_made_again(memagent, samples, tmp_path, at_once):
+    command = ["compare", samples, "-r", "memory", "-r", "search", "-o", tmp_path / "kept", "--concurrency", at_once]
     with FaultServer(reader, faults=lambda number: Fault("status", status=401)) as server:
         refused = memagent(*command, *options(server))
         assert refused.code == 4
