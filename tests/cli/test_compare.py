@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -246,3 +247,14 @@ def test_progress_is_told_over_all_files(samples, server, tmp_path):
     assert (counts[0], counts[-1], told[-1].total) == (0, 8, 8)
     assert counts == sorted(counts)
     assert [one.turns for one in told] == sorted(one.turns for one in told)
+
+
+def test_readers_whose_extra_is_missing_are_left_out(memagent, samples, server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    shown = memagent("compare", samples, "--through-memory", *options(server))
+    assert shown.code == 0, shown.err
+    assert [line.split()[0] for line in shown.out.splitlines() if " right (95 %" in line] == ["memory", "gated", "parallel"]
+    assert "search is left out" in shown.err
+    named = memagent("compare", samples, "-r", "search", *options(server))
+    assert named.code == 2
+    assert "memagent[eval]" in named.err

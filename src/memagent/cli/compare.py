@@ -16,7 +16,8 @@ from memagent.cli.console import MODEL, boundary, note, print_json, write
 from memagent.cli.eval import shown
 from memagent.cli.options import AsJson, Chosen, reads_in_ways
 from memagent.core.readers import READERS, option_names
-from memagent.errors import ConfigError
+from memagent.core.reading import start
+from memagent.errors import ConfigError, MissingExtraError
 from memagent.models.concurrency import most_of
 from memagent.models.open import OpenModel
 from memagent.settings import Settings, make_plan
@@ -76,7 +77,7 @@ def compare(
         out = stack.enter_context(_folder(output))
         if output is not None:
             hints.append(f"to continue the comparison in {output}, repeat the same command")
-        length = tokens or _CHUNKS * max(one.budgets.chunk for one in settings.values())
+        length = tokens or _CHUNKS * chosen.settings(opened, reader="memory", reader_options={}).budgets.chunk
         asked = _opened(files) if files else made_up(out / _QUESTIONS, length, samples or _SAMPLES)
         if opened.engine.lockstep:
             warm_up(asked[0], opened, next(iter(settings.values())))
@@ -117,8 +118,9 @@ def _folder(output: Path | None) -> Iterator[Path]:
         return
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file: choose a folder for the comparison")
-    if output.is_dir() and (others := {one.name for one in output.iterdir()} - {_QUESTIONS, _RUNS}):
-        raise ConfigError(f"{output} has something else in it, {min(others)}: choose another folder for the comparison")
+    names = {one.name for one in output.iterdir()} if output.is_dir() else set()
+    if names and not names & {_QUESTIONS, _RUNS}:
+        raise ConfigError(f"{output} has something else in it, {min(names)}: choose another folder for the comparison")
     yield output
 
 
@@ -134,8 +136,8 @@ def _settings(chosen: Chosen, opened: OpenModel, named: Sequence[str] | None) ->
             known = option_names(name) if name in READERS else []
             own = {option: value for option, value in given.items() if option in known}
             made = chosen.settings(opened, reader=name, reader_options=own)
-            make_plan(LazyText(["A probe."]), "Why?", made, opened)
-        except ConfigError as error:
+            start(make_plan(LazyText(["A probe."]), "Why?", made, opened))  # where `search` needs its extra
+        except (ConfigError, MissingExtraError) as error:
             if named or name == "memory":
                 raise
             note(f"{name} is left out: {error}")

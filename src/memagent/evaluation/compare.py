@@ -157,7 +157,7 @@ def read_all(
             part = f"{samples.path.stem}: {placed.record.task}" if several else samples.path.stem
             parts.setdefault(part, []).append(placed.record)
     records = [record for part in parts.values() for record in part]
-    if all(record.error_kind in ("unavailable", "refused") for record in records):
+    if records and all(record.error_kind in ("unavailable", "refused") for record in records):
         raise ModelUnavailableError(f"every reading failed, the last with: {records[-1].error}")
     return _compared(settings.reader, parts)
 

@@ -6,8 +6,8 @@ Then the model sees question and memory and writes the next query, or says that 
 `rounds` queries of at most `passages` chunks each.
 
 A model that writes no queries (its profile has no template `query`) searches without being asked: the next query is made of
-the words that came into the memory since the last one and do not stand in the question, as in relevance feedback (Rocchio
-1971). So a chain of facts is followed from one name to the next. Where there are no such words, the answer is next.
+the words of the memory that were not searched for yet, as in relevance feedback (Rocchio 1971). So a chain of facts is
+followed from one name to the next. Where no chunk that was not read has such a word, the answer is next.
 
 How replies to a query turn are handled: only its first line counts, cut to the question budget. An empty reply is asked for
 once more, and then the question is the query. A query that was asked before finds the next best chunks.
@@ -18,8 +18,9 @@ Search reads little of a document, so that it cannot count, list or compare over
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Any, ClassVar
 
 from memagent.core.chunking import Chunks
@@ -30,7 +31,8 @@ from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Turn
 from memagent.errors import ConfigError, ContextTooLongError
 
-_WORD = re.compile(r"\w+")
+# A character of Thai, Japanese or Chinese, or a word.
+_WORD = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class SearchState(ChunkState):
     round  queries so far, that of the question included
     found  the numbers of the chunks to read, in the order in which they are read; `part` counts those that were
     ended  nothing more is searched for
-    known  the memory whose words were searched for last, where the model writes no queries
+    known  the words of the memory that were searched for, where the model writes no queries
     """
 
     round: int = 1
@@ -124,10 +126,14 @@ class SearchReader(MemoryReader):
         own = expect(after, SearchState)
         if plan.profile.query or own.round == self.rounds or not own.part == len(own.found) < len(plan.chunks):
             return own
-        query = " ".join(_new_words(own.memory, f"{plan.question} {own.known}"))
-        if not query:
+        known = _words(f"{plan.question} {own.known}")
+        new = [word for word in _words(own.memory) if word not in known]
+        query = " ".join(new)
+        ranked = self._ranked(plan, own, query) if new else iter(())
+        found = sorted(islice(takewhile(lambda number: self._has(plan, number, new), ranked), self.passages))
+        if not found:
             return own
-        return replace(own, round=own.round + 1, found=(*own.found, *self._found(plan, own, query)), known=own.memory)
+        return replace(own, round=own.round + 1, found=(*own.found, *found), known=f"{own.known} {query}".strip())
 
     def split(self, plan: Plan, state: State, id: str) -> ChunkState:
         if id == self._query_id(plan, state):
@@ -147,7 +153,7 @@ class SearchReader(MemoryReader):
         own = expect(state, SearchState)
         if state.finished:
             return 0
-        if own.ended:
+        if own.ended or (self.part(plan, own) is None and self._query_id(plan, own) is None):
             return 1
         return max(1, self.planned(plan) - own.part - (own.round - 1 if plan.profile.query else 0))
 
@@ -161,13 +167,21 @@ class SearchReader(MemoryReader):
 
     def _found(self, plan: Plan, state: SearchState, query: str) -> tuple[int, ...]:
         """The chunks to read next: the best that were not read, in document order."""
+        return tuple(sorted(islice(self._ranked(plan, state, query), self.passages)))
+
+    def _ranked(self, plan: Plan, state: SearchState, query: str) -> Iterator[int]:
+        """The chunks that were not read, the best first."""
         assert plan.ranker is not None
         read = set(state.found)
         ranked = plan.ranker(plan.text, [one.span for one in plan.chunks], query)
-        return tuple(sorted([number for number in ranked if number not in read][: self.passages]))
+        return (number for number in ranked if number not in read)
+
+    def _has(self, plan: Plan, number: int, words: Iterable[str]) -> bool:
+        """Whether a chunk has one of the words."""
+        span = plan.chunks[number].span
+        return not _words(plan.text.read(span.start, span.end)).keys().isdisjoint(words)
 
 
-def _new_words(text: str, old: str) -> list[str]:
-    """The words of a text that another does not have, each once."""
-    known = {word.casefold() for word in _WORD.findall(old)}
-    return [word for word in dict.fromkeys(_WORD.findall(text)) if word.casefold() not in known]
+def _words(text: str) -> dict[str, None]:
+    """The words of a text, in order, each once."""
+    return dict.fromkeys(word.casefold() for word in _WORD.findall(text))
