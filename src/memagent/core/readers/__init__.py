@@ -3,7 +3,7 @@
     memory     chunk by chunk; each reply replaces the memory (arXiv 2507.02259)
     gated      as memory, but the model may leave the memory as it is with a short reply, or end the reading
     parallel   all chunks at once; the notes are merged into the memory; in several rounds
-    search     the chunks that match the question, then those that match the model's own queries (BM25)
+    search     the chunks that match the question, then those that match the model's queries or its memory (BM25)
     reread     as memory, and then again for what is missing
     recall     as memory, but a reply may ask for an earlier memory
     append     chunk by chunk; each reply is added to the memory, and the oldest lines go when it is full

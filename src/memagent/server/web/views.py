@@ -28,7 +28,7 @@ _READERS = {
     "memory": "chunk by chunk, with a memory",
     "gated": "as memory, passing over what is not relevant",
     "parallel": "all chunks at once",
-    "search": "what matches the question",
+    "search": "what matches the question and what was found",
     "reread": "as memory, and again if something is missing",
     "recall": "as memory, and look back at earlier memories",
     "append": "chunk by chunk, adding notes",
