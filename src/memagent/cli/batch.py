@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, err, print_json, warn, write
+from memagent.cli.console import MODEL, boundary, print_json, warn, write
 from memagent.cli.options import AsJson, Chosen, NoVerify, reads, usage_of
+from memagent.cli.progress import counted
 from memagent.errors import ConfigError
 from memagent.models.concurrency import most_of
 from memagent.models.open import OpenModel
@@ -207,21 +207,8 @@ def _run_on_ray(
 def _shown(folder: BatchFolder) -> Iterator[Watcher]:
     """A progress bar with what is left, if standard error is a terminal."""
     began = time.monotonic()
-    bar = Progress(
-        TextColumn("questions"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        console=err,
-        transient=True,
-    )
-    with bar:
-        line = bar.add_task("", total=folder.jobs.questions, completed=folder.done)
-
-        def update(tally: Tally) -> None:
-            bar.update(line, completed=tally.done, description=_progress(tally, time.monotonic() - began))
-
-        yield update
+    with counted("questions", folder.jobs.questions, folder.done) as update:
+        yield lambda tally: update(tally.done, _progress(tally, time.monotonic() - began))
 
 
 def _progress(tally: Tally, seconds: float) -> str:

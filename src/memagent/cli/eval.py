@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, err, print_json, write
+from memagent.cli.console import MODEL, boundary, print_json, write
 from memagent.cli.options import AsJson, Chosen, reads
+from memagent.cli.progress import run_shown
 from memagent.errors import ConfigError
 from memagent.models.concurrency import most_of
 
@@ -78,31 +75,9 @@ def _run(evaluation: Evaluation, output: Path, retry_failed: bool, hints: list[s
     again = (*TRANSIENT, "empty") if retry_failed else ()
     with RunFolder.open(output, evaluation.config(), again=again) as folder:
         hints.append(f"to continue the run in {output}, repeat the same command")
-        with shown(len(evaluation.samples) * evaluation.attempts) as watcher:
+        with run_shown(len(evaluation.samples) * evaluation.attempts) as watcher:
             evaluate(evaluation, folder, watcher)
         interrupts.check()
-
-
-@contextlib.contextmanager
-def shown(total: int) -> Iterator[Callable[[Any], None]]:
-    """A progress bar with finished readings, turns and tokens per second, if standard error is a terminal."""
-    began = time.monotonic()
-    with Progress(
-        TextColumn("readings"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        console=err,
-        transient=True,
-    ) as bar:
-        line = bar.add_task("", total=total)
-
-        def update(tally: Any) -> None:
-            speed = tally.tokens / max(1e-9, time.monotonic() - began)
-            text = f"{tally.turns:,} turns · {speed:,.0f} tokens/s"
-            bar.update(line, completed=tally.finished, description=text)
-
-        yield update
 
 
 def _use_threads(threads: int | None) -> None:

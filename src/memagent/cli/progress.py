@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.padding import Padding
-from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -20,6 +21,9 @@ from memagent.cli.console import err, note, plain
 from memagent.harmful import clean
 from memagent.session import Progress as Reading
 from memagent.session import Session, Watcher
+
+if TYPE_CHECKING:
+    from memagent.evaluation.runner import Tally
 
 _LONG = 1_000_000  # characters of a document, which take two seconds to cut
 _MEMORY_LINES = 8
@@ -39,6 +43,28 @@ def shown(readings: Sequence[Reading], verbose: bool) -> Iterator[Watcher]:
         view = _View(readings)
         with Live(view, console=err, refresh_per_second=8, transient=True):
             yield view.update
+
+
+@contextmanager
+def counted(what: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
+    """Yields a function that shows how many of `total` are done, and a text behind the bar."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Bars(*columns, console=err, transient=True) as bars:
+        line = bars.add_task("", total=total, completed=done)
+        yield lambda number, text: bars.update(line, completed=number, description=text)
+
+
+@contextmanager
+def run_shown(total: int) -> Iterator[Callable[[Tally], None]]:
+    """Yields a watcher of a run of evaluation that shows finished readings, turns, and tokens a second."""
+    began = time.monotonic()
+    with counted("readings", total) as update:
+
+        def watch(tally: Tally) -> None:
+            speed = tally.tokens / max(1e-9, time.monotonic() - began)
+            update(tally.finished, f"{tally.turns:,} turns · {speed:,.0f} tokens/s")
+
+        yield watch
 
 
 @contextmanager
