@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from memagent.evaluation.compare import Compared, read_all, suited
+from memagent.evaluation.statistics import wilson
+from memagent.evaluation.summary import Cell
 from memagent.models.open import open_model
 from memagent.settings import make_settings
 from memagent.tasks.files import SampleFile
@@ -38,16 +40,23 @@ def options(server):
     return ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
 
 
-def compared(name, right, seconds, readings=12, **failures):
-    return Compared(
-        reader=name,
-        parts={"a": (right, readings)},
-        failures=failures,
-        calls=1,
-        prompt_tokens=1,
-        completion_tokens=1,
+def compared(name, right, seconds, readings=12):
+    whole = Cell(
+        task="",
+        length=0,
+        system=name,
+        samples=readings,
+        readings=readings,
+        mean=right / readings,
+        interval=wilson(right, readings),
+        failures={} if seconds is not None else {"too_long": readings},
+        document=None,
         seconds=seconds,
+        prompt_tokens=seconds,
+        completion_tokens=seconds,
+        turns=seconds,
     )
+    return Compared(reader=name, whole=whole, parts={})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,8 +13,8 @@ import typer
 
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, boundary, note, print_json, write
-from memagent.cli.eval import shown
 from memagent.cli.options import AsJson, Chosen, reads_in_ways
+from memagent.cli.progress import run_shown
 from memagent.core.readers import READERS, option_names
 from memagent.core.reading import start
 from memagent.errors import ConfigError, MissingExtraError
@@ -67,7 +67,7 @@ def compare(
     that leads to another. An answer is right if it contains an accepted one, or by the scorer that its sample names.
     """
     with boundary() as hints, ExitStack() as stack:
-        from memagent.evaluation.compare import made_up, read_all, suited, warm_up
+        from memagent.evaluation.compare import made_up, suited
 
         for given, value in (("--tokens", tokens), ("--samples", samples)):
             if files and value is not None:
@@ -77,23 +77,13 @@ def compare(
         out = stack.enter_context(_folder(output))
         if output is not None:
             hints.append(f"to continue the comparison in {output}, repeat the same command")
-        length = tokens or _CHUNKS * chosen.settings(opened, reader="memory", reader_options={}).budgets.chunk
-        asked = _opened(files) if files else made_up(out / _QUESTIONS, length, samples or _SAMPLES)
-        if opened.engine.lockstep:
-            warm_up(asked[0], opened, next(iter(settings.values())))
+        if files:
+            asked = _opened(files)
+        else:
+            memory = chosen.settings(opened, reader="memory", reader_options={})
+            asked = made_up(out / _QUESTIONS, tokens or _CHUNKS * memory.budgets.chunk, samples or _SAMPLES)
         found: list[Compared] = []
-        for name, own in settings.items():
-            with shown(sum(len(one) for one in asked)) as watcher:
-                one = read_all(
-                    asked,
-                    opened,
-                    own,
-                    out / _RUNS / name,
-                    batch=batch,
-                    concurrency=most_of(chosen.concurrency),
-                    watcher=watcher,
-                )
-            interrupts.check()
+        for one in _read(asked, opened, settings, out / _RUNS, batch=batch, concurrency=most_of(chosen.concurrency)):
             found.append(one)
             if not as_json:
                 _show(one)
@@ -105,8 +95,23 @@ def compare(
             if output is not None:
                 write(f"\nto see every turn: memagent report {output}/{_RUNS}/*/* -o report.html")
         sys.stdout.flush()
-        if all(one.failed == one.readings for one in found) and not all(one.too_long for one in found):
+        if all(_useless(one) for one in found) and not all(one.whole.too_long for one in found):
             raise typer.Exit(MODEL)
+
+
+def _read(
+    asked: Sequence[SampleFile], opened: OpenModel, settings: Mapping[str, Settings], out: Path, **at_once: int
+) -> Iterator[Compared]:
+    """Reads with one reader after the other."""
+    from memagent.evaluation.compare import read_all, warm_up
+
+    if opened.engine.lockstep:
+        warm_up(asked[0], opened, next(iter(settings.values())))
+    for name, own in settings.items():
+        with run_shown(sum(len(one) for one in asked)) as watcher:
+            one = read_all(asked, opened, own, out / name, watcher=watcher, **at_once)
+        interrupts.check()
+        yield one  # when the bar is gone: both may be on one terminal
 
 
 @contextmanager
@@ -171,19 +176,21 @@ def _opened(files: Sequence[Path]) -> list[SampleFile]:
 
 
 def _show(one: Compared) -> None:
-    if one.too_long:
+    whole = one.whole
+    if whole.too_long:
         write((f"{one.reader:<10}", "bold"), "the documents are too long for it")
         return
-    low, high = one.interval.low, one.interval.high
-    right = f"{_amount(one.right)} of {one.readings} right (95 %: {100 * low:.0f}–{100 * high:.0f} %)"
+    low, high = whole.interval.low, whole.interval.high
+    found = f"{_amount(whole.right)} of {whole.readings} right (95 %: {100 * low:.0f}–{100 * high:.0f} %)"
     cost = ""
-    if one.seconds is not None:
-        tokens = f"{one.prompt_tokens:,.0f} tokens in, {one.completion_tokens:,.0f} out"
-        cost = f"  {one.calls:.1f} calls, {tokens}, {one.seconds:.1f} s"
-    write((f"{one.reader:<10}", "bold"), f"{right:<34}{cost}")
-    write(f"{'':<10}" + " · ".join(f"{name} {_amount(score)}/{count}" for name, (score, count) in one.parts.items()))
-    if one.failures:
-        told = ", ".join(f"{count} ({kind})" for kind, count in sorted(one.failures.items()))
+    if whole.seconds is not None:
+        tokens = f"{whole.prompt_tokens:,.0f} tokens in, {whole.completion_tokens:,.0f} out"
+        cost = f"  {whole.turns:.1f} calls, {tokens}, {whole.seconds:.1f} s"
+    write((f"{one.reader:<10}", "bold"), f"{found:<34}{cost}")
+    parts = (f"{name} {_amount(cell.right)}/{cell.readings}" for name, cell in one.parts.items())
+    write(f"{'':<10}" + " · ".join(parts))
+    if whole.failures:
+        told = ", ".join(f"{count} ({kind})" for kind, count in sorted(whole.failures.items()))
         write(f"{'':<10}failed readings, counted as wrong: {told}")
     sys.stdout.flush()  # also where it goes to a file: readers can take long
 
@@ -192,30 +199,31 @@ def _amount(score: float) -> str:
     return f"{score:.1f}".removesuffix(".0")
 
 
+def _useless(one: Compared) -> bool:
+    return one.whole.failed == one.whole.readings
+
+
 def _advise(found: Sequence[Compared], best: Compared | None) -> None:
-    write()
-    if all(one.too_long for one in found):
-        write(
-            ("→ ", "bold"),
-            "every document is too long for these readers: take one that reads chunk by chunk, as memory does",
-        )
-    elif all(one.failed == one.readings for one in found):
-        write(("→ ", "bold"), "no reading ended with an answer: see the failures above")
+    if all(one.whole.too_long for one in found):
+        advice = "every document is too long for these readers: take one that reads chunk by chunk, as memory does"
+    elif all(_useless(one) for one in found):
+        advice = "no reading ended with an answer: see the failures above"
     elif best is None:
-        write(("→ ", "bold"), "no reader gets half of the answers right with this model: take a larger one, or train it")
+        advice = "no reader gets half of the answers right with this model: take a larger one, or train it"
     else:
-        most = max(one.right for one in found)
-        right = f"{_amount(best.right)} right answers, the most are {_amount(most)}"
-        right = "none has more right answers" if most - best.right < 1e-9 else right
-        write(("→ ", "bold"), f"take --reader {best.reader}: {right}{_speed(found[0], best)}")
+        own, most = best.whole.right, max(one.whole.right for one in found)
+        few = f"{_amount(own)} right answers, the most are {_amount(most)}"
+        more = few if own < most else "none has more right answers"
+        advice = f"take --reader {best.reader}: {more}{_speed(found[0], best)}"
+    write()
+    write(("→ ", "bold"), advice)
 
 
 def _speed(first: Compared, best: Compared) -> str:
     """How fast the best is beside the first, if that tells something."""
-    if not first.seconds or not best.seconds or 1 / 1.2 < (times := first.seconds / best.seconds) < 1.2:
+    if not first.whole.seconds or not best.whole.seconds:
         return ""
-    return (
-        f", and it is {times:.1f} × as fast as {first.reader}"
-        if times > 1
-        else f"; {first.reader} is {1 / times:.1f} × as fast"
-    )
+    times = first.whole.seconds / best.whole.seconds
+    if times >= 1.2:
+        return f", and it is {times:.1f} × as fast as {first.reader}"
+    return f"; {first.reader} is {1 / times:.1f} × as fast" if times <= 1 / 1.2 else ""

@@ -6,13 +6,10 @@ are as good: with few samples, one answer more or less says nothing, and nor doe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from math import fsum
 from pathlib import Path
-from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,7 +19,7 @@ from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.records import Record
 from memagent.evaluation.runner import TRANSIENT, Evaluation, Tally, Watcher, evaluate
 from memagent.evaluation.runs import Run
-from memagent.evaluation.statistics import Interval, wilson
+from memagent.evaluation.summary import Cell, Row, cell_of, row_of
 from memagent.models.open import OpenModel, open_tokenizer
 from memagent.settings import Settings, make_plan
 from memagent.tasks.files import SampleFile
@@ -45,79 +42,65 @@ _FASTER = 1.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What one reader made of all samples.
+    """What one reader made of all samples (`whole`), and of each part of them: a file, or a task of a file with several.
 
-    parts    the sum of the scores, from 0 to 1 each, and the number of readings, by file; by file and task for a file with
-             several tasks
-    failures readings that ended without an answer, by kind; they are in `parts` as 0
-    calls, prompt_tokens, completion_tokens, seconds
-             means of the readings that ended with an answer, None if there are none; `seconds` are from the start of a
-             reading to its answer, beside those that run at the same time
+    `seconds` of a cell are from the start of a reading to its answer, beside those that run at the same time.
     """
 
     reader: str
-    parts: Mapping[str, tuple[float, int]]
-    failures: Mapping[str, int]
-    calls: float | None
-    prompt_tokens: float | None
-    completion_tokens: float | None
-    seconds: float | None
-
-    @property
-    def right(self) -> float:
-        """The sum of all scores."""
-        return fsum(score for score, _ in self.parts.values())
-
-    @property
-    def readings(self) -> int:
-        return sum(count for _, count in self.parts.values())
-
-    @property
-    def interval(self) -> Interval:
-        """95 % of the share of right answers (Wilson)."""
-        return wilson(self.right, self.readings)
-
-    @property
-    def failed(self) -> int:
-        return sum(self.failures.values())
-
-    @property
-    def too_long(self) -> bool:
-        """Whether every document is too long for this reader."""
-        return self.failures.get("too_long", 0) == self.readings
+    whole: Cell
+    parts: Mapping[str, Cell]
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
-        parts = {name: {"right": score, "readings": count} for name, (score, count) in self.parts.items()}
-        return {**asdict(self), "parts": parts, "right": self.right, "readings": self.readings, **asdict(self.interval)}
+        parts = {name: {"right": cell.right, "readings": cell.readings} for name, cell in self.parts.items()}
+        whole = self.whole
+        return {
+            "reader": self.reader,
+            "right": whole.right,
+            "readings": whole.readings,
+            **asdict(whole.interval),
+            "parts": parts,
+            "failures": dict(whole.failures),
+            "calls": whole.turns,
+            "prompt_tokens": whole.prompt_tokens,
+            "completion_tokens": whole.completion_tokens,
+            "seconds": whole.seconds,
+        }
 
 
-def made_up(folder: Path, tokens: int, samples: int, seed: int = 0) -> list[SampleFile]:
+def made_up(folder: Path, tokens: int, samples: int) -> list[SampleFile]:
     """Files of made-up questions about documents of `tokens` tokens (of the embedded model), `samples` of each kind.
 
     They are written to `folder`, or found there. Raises ConfigError if others are there.
     """
-    with TemporaryDirectory() as passing:
-        for name, (task, options) in _ASKED.items():
-            recipe = Recipe(
-                tasks=(task,),
-                tokens=(tokens,),
-                samples=samples,
-                tokenizer=partial(open_tokenizer, "embedded"),
-                seed=seed,
-                options=options,
-                shared=False,
+    files: list[SampleFile] = []
+    for name, (task, options) in _ASKED.items():
+        recipe = Recipe(
+            tasks=(task,),
+            tokens=(tokens,),
+            samples=samples,
+            tokenizer=partial(open_tokenizer, "embedded"),
+            options=options,
+            shared=False,
+        )
+        path = folder / f"{name}.jsonl"
+        if not path.exists():
+            write_samples(recipe, path)
+        elif path.read_bytes() != _written(recipe):
+            raise ConfigError(
+                f"{path} has other questions than {samples} about {tokens:,} tokens: give the numbers that they were made"
+                " with (--samples, --tokens), or another folder"
             )
-            kept, made = folder / f"{name}.jsonl", Path(passing) / f"{name}.jsonl"
-            write_samples(recipe, made)
-            if not kept.exists():
-                write_samples(recipe, kept)
-            elif kept.read_bytes() != made.read_bytes():
-                raise ConfigError(
-                    f"{kept} has other questions than {samples} about {tokens:,} tokens: give the numbers that they were"
-                    " made with (--samples, --tokens), or another folder"
-                )
-    return [SampleFile.open(folder / f"{name}.jsonl") for name in _ASKED]
+        files.append(SampleFile.open(path))
+    return files
+
+
+def _written(recipe: Recipe) -> bytes:
+    with TemporaryDirectory() as passing:
+        path = Path(passing) / "samples.jsonl"
+        write_samples(recipe, path)
+        return path.read_bytes()
 
 
 def warm_up(samples: SampleFile, opened: OpenModel, settings: Settings) -> None:
@@ -145,21 +128,24 @@ def read_all(
     The runs stay in `out`, in a folder for each file; those that are there are continued, and readings that failed because
     of the server are made again. Raises as `evaluate`, and ModelUnavailableError if all readings failed for that reason.
     """
-    parts: dict[str, list[Record]] = {}
+    parts: dict[str, list[Row]] = {}
+    errors: list[Record] = []
     before = Tally(total=sum(len(samples) for samples in files))
     for samples in files:
         evaluation = Evaluation(samples=samples, opened=opened, settings=settings, batch=batch, concurrency=concurrency)
-        run = out / samples.path.stem
+        run, file = out / samples.path.stem, samples.path.stem
         with RunFolder.open(run, evaluation.config(), again=(*TRANSIENT, "empty")) as folder:
             before = before.plus(evaluate(evaluation, folder, _onward(watcher, before)))
         several = len({entry.task for entry in samples.entries}) > 1
         for placed in Run.open(run).records():
-            part = f"{samples.path.stem}: {placed.record.task}" if several else samples.path.stem
-            parts.setdefault(part, []).append(placed.record)
-    records = [record for part in parts.values() for record in part]
-    if records and all(record.error_kind in ("unavailable", "refused") for record in records):
-        raise ModelUnavailableError(f"every reading failed, the last with: {records[-1].error}")
-    return _compared(settings.reader, parts)
+            part = f"{file}: {placed.record.task}" if several else file
+            parts.setdefault(part, []).append(_row(placed.record, settings.reader, part))
+            errors += [placed.record] if placed.record.error_kind in ("unavailable", "refused") else []
+    rows = [row for part in parts.values() for row in part]
+    if rows and len(errors) == len(rows):
+        raise ModelUnavailableError(f"every reading failed, the last with: {errors[-1].error}")
+    cells = {part: cell_of((part, 0, settings.reader), of_part) for part, of_part in sorted(parts.items())}
+    return Compared(reader=settings.reader, whole=cell_of(("", 0, settings.reader), rows), parts=cells)
 
 
 def _onward(watcher: Watcher | None, before: Tally) -> Watcher | None:
@@ -167,27 +153,13 @@ def _onward(watcher: Watcher | None, before: Tally) -> Watcher | None:
     return None if watcher is None else lambda tally: watcher(before.plus(tally))
 
 
-def _compared(reader: str, parts: Mapping[str, Sequence[Record]]) -> Compared:
-    records = [record for name in sorted(parts) for record in sorted(parts[name], key=lambda one: one.key)]
-    answered = [record for record in records if record.error_kind is None]
-    return Compared(
-        reader=reader,
-        parts={name: (fsum(map(_right, part)), len(part)) for name, part in parts.items()},
-        failures=dict(Counter(record.error_kind for record in records if record.error_kind is not None)),
-        calls=_mean([len(record.turns) for record in answered]),
-        prompt_tokens=_mean([sum(turn.prompt_tokens for turn in record.turns) for record in answered]),
-        completion_tokens=_mean([sum(turn.completion_tokens for turn in record.turns) for record in answered]),
-        seconds=_mean([record.wall for record in answered]),
-    )
+def _row(record: Record, reader: str, part: str) -> Row:
+    """The row of a record, by its sample's own scorer; otherwise its answer has to contain an accepted one.
 
-
-def _mean(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
-
-
-def _right(record: Record) -> float:
-    """The score of an answer by its sample's own scorer; otherwise it has to contain an accepted answer."""
-    return record.scores[record.scorer or "contains"]
+    The same sample in two parts is two samples.
+    """
+    row = row_of(record, reader, record.scores[record.scorer or "contains"])
+    return replace(row, sample=f"{part}\0{row.sample}", seconds=record.wall)
 
 
 def suited(found: Sequence[Compared]) -> Compared | None:
@@ -195,11 +167,11 @@ def suited(found: Sequence[Compared]) -> Compared | None:
 
     None if no reader is right often enough.
     """
-    good = [one for one in found if one.seconds is not None and one.right >= _LEAST * one.readings]
-    most = max((one.right for one in good), default=0.0)
+    good = [one for one in found if one.whole.seconds is not None and one.whole.mean >= _LEAST]
+    most = max((one.whole.mean for one in good), default=0.0)
     chosen: Compared | None = None
     for one in good:
-        near = most - one.right <= min(1.0, _NEAR * one.readings) + 1e-9
-        if near and (chosen is None or _FASTER * (one.seconds or 0.0) < (chosen.seconds or 0.0)):
+        near = most - one.whole.mean <= min(1 / one.whole.readings, _NEAR) + 1e-9
+        if near and (chosen is None or _FASTER * (one.whole.seconds or 0.0) < (chosen.whole.seconds or 0.0)):
             chosen = one
     return chosen

@@ -110,6 +110,11 @@ class Cell:
     turns: float | None
 
     @property
+    def right(self) -> float:
+        """The sum of the scores of the samples."""
+        return round(self.mean * self.samples, 6)
+
+    @property
     def failed(self) -> int:
         return sum(self.failures.values())
 
@@ -181,7 +186,7 @@ def summarize(rows: Sequence[Row], systems: Sequence[str]) -> Summary:
     grouped: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.task, row.length, row.system].append(row)
-    cells = {key: _cell(key, group) for key, group in grouped.items()}
+    cells = {key: cell_of(key, group) for key, group in grouped.items()}
     compared = _compared(cells)
     return Summary(
         systems=tuple(systems),
@@ -197,7 +202,8 @@ def summarize(rows: Sequence[Row], systems: Sequence[str]) -> Summary:
     )
 
 
-def _cell(key: Key, rows: Sequence[Row]) -> Cell:
+def cell_of(key: Key, rows: Sequence[Row]) -> Cell:
+    """What these rows come to. `key` is only its name: the rows may be of several tasks and lengths."""
     task, length, system = key
     by_sample = _by_sample(rows)
     total = sum(sum(scores) / len(scores) for scores in by_sample.values())
