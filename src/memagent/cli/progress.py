@@ -47,7 +47,10 @@ def shown(readings: Sequence[Reading], verbose: bool) -> Iterator[Watcher]:
 
 @contextmanager
 def counted(what: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
-    """Yields a function that shows how many of `total` are done, and a text behind the bar."""
+    """Yields a function that shows how many of `total` are done, and a text behind the bar, on a terminal."""
+    if not err.is_terminal:
+        yield lambda number, text: None
+        return
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Bars(*columns, console=err, transient=True) as bars:
         line = bars.add_task("", total=total, completed=done)
