@@ -17,12 +17,13 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from memagent.core import Span, Text
+from memagent.core.types import UNSPACED
 from memagent.errors import MissingExtraError
 
 Ranking: TypeAlias = Callable[[str], list[int]]
 
-# A character of Thai, Japanese or Chinese; or a word, as bm25s has it.
-_WORD = r"(?u)[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|\b\w\w+\b"
+# A character of scripts without spaces; or a word, as bm25s has it.
+_WORD = rf"(?u)[{UNSPACED}]|\b\w\w+\b"
 _KEPT = 2
 _indexes: OrderedDict[tuple[int, bytes], tuple[weakref.ref[Any], Ranking]] = OrderedDict()
 _lock = Lock()

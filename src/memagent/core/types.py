@@ -147,6 +147,10 @@ class Tokenizer(Protocol):
         ...
 
 
+# Characters of scripts that have no spaces between words (Thai, Japanese, Chinese), for a class of a pattern.
+UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
+
+
 class Ranker(Protocol):
     """Ranks passages of a text against a query. Readers that search a document are handed one.
 

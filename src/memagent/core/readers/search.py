@@ -28,11 +28,10 @@ from memagent.core.outcomes import fit, reply_text, says
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.reading import Plan, State, expect
-from memagent.core.types import Completion, Turn
+from memagent.core.types import UNSPACED, Completion, Turn
 from memagent.errors import ConfigError, ContextTooLongError
 
-# A character of Thai, Japanese or Chinese, or a word.
-_WORD = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
