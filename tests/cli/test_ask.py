@@ -424,9 +424,10 @@ def test_an_estimate_counts_a_question_as_often_as_a_prompt_shows_it(memagent, b
     profile, prompts = tmp_path / "twice.toml", []
     for again in ("", " {question} {question}"):
         templates = f'update = "Q {{question}} M {{memory}} C {{chunk}}{again}"\nanswer = "{{question}} {{memory}}"'
-        profile.write_text(f'name = "x"\nempty_memory = "none"\n{templates}')
+        verify = f'verify = "Q {{question}} A {{answer}} C {{chunk}}{again}"'
+        profile.write_text(f'name = "x"\nempty_memory = "none"\n{templates}\n{verify}')
         told = memagent("ask", book, "-q", QUESTION, "--profile", profile, "--dry-run", "--json", *served).json
-        prompts.append((told["prompt_tokens"], told["calls"]))
-    (once, calls), (thrice, same) = prompts
-    assert calls == same
-    assert thrice - once >= 2 * EstimateTokenizer().count(QUESTION) * calls
+        prompts.append((told, told["verification"]))
+    for once, thrice in zip(*prompts, strict=True):  # the reading, and the check of its answer
+        assert once["calls"] == thrice["calls"]
+        assert thrice["prompt_tokens"] - once["prompt_tokens"] >= 2 * EstimateTokenizer().count(QUESTION) * once["calls"]
