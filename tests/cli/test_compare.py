@@ -7,9 +7,11 @@ import re
 import sys
 from contextlib import closing
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
+from memagent.cli.compare import _speed as speed
 from memagent.evaluation.compare import Compared, read_all, suited
 from memagent.evaluation.statistics import wilson
 from memagent.evaluation.summary import Cell
@@ -66,6 +68,7 @@ def compared(name, right, seconds, readings=12):
         ((12, 11, 12), (4, 3.5, 3.4), 12, "a"),  # a little time is not worth it
         ((12, 10, 6), (4, 3, 1), 12, "a"),
         ((10, 12, 12), (1, 3, 2), 12, "c"),
+        ((24, 22, 23), (4, 1, 2), 24, "c"),  # of many answers, one
         ((6, 6, 5.5), (4, 3, 1), 12, "b"),  # each has half of the answers right, at least
         ((5, 4, 4), (4, 3, 1), 12, None),
         ((1, 0, 0), (4, 3, 1), 1, "a"),  # of few answers, one is much
@@ -94,6 +97,47 @@ def test_readers_are_asked_the_same_and_the_right_one_is_named(memagent, samples
         ("memory", 4, {"codes": {"right": 4, "readings": 4}}),
         ("truncate", 1, {"codes": {"right": 1, "readings": 4}}),
     ]
+
+
+def test_an_answer_counts_if_it_contains_the_accepted_one_or_as_its_sample_says(memagent, samples):
+    strict = samples.with_name("strict.jsonl")
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    strict.write_text("".join(json.dumps({**row, "scorer": "strict"}) + "\n" for row in rows))
+
+    def wordy(messages):
+        reply = reader(messages)
+        return f"The code is {reply}." if reply == "4821973" else reply
+
+    with FaultServer(wordy) as server:
+        told = memagent("compare", samples, strict, "-r", "memory", "--json", *options(server)).json
+    assert {name: part["right"] for name, part in told["readers"][0]["parts"].items()} == {"codes": 4, "strict": 0}
+    assert (told["readers"][0]["right"], told["readers"][0]["readings"]) == (4, 8)
+
+
+def test_a_sample_in_two_files_counts_twice_and_seconds_are_those_of_waiting(memagent, samples, server, tmp_path):
+    more = samples.with_name("more.jsonl")
+    more.write_text(samples.read_text() + "\n")
+    command = ["compare", samples, more, "-r", "memory", "-o", tmp_path / "kept", "--json", *options(server)]
+    [one] = memagent(*command).json["readers"]
+    assert (one["right"], one["readings"], one["low"]) == (8, 8, pytest.approx(wilson(8, 8).low))
+    kept = [path.read_text().splitlines() for path in (tmp_path / "kept").rglob("records.jsonl")]
+    records = [json.loads(line) for lines in kept for line in lines]
+    assert one["seconds"] == pytest.approx(mean(record["wall"] for record in records))
+    assert one["seconds"] != pytest.approx(mean(record["seconds"] for record in records))
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((4.0, 1.0), ", and it is 4.0 × as fast as a"),
+        ((1.0, 1.1), ""),
+        ((1.0, 4.0), "; a is 4.0 × as fast"),
+        ((0.0, 1.0), ""),
+    ],
+)
+def test_speed_is_told_beside_the_first_where_it_tells_something(times, said):
+    first, best = (compared(name, 1, seconds) for name, seconds in zip("ab", times, strict=True))
+    assert speed(first, best) == said
 
 
 def test_kept_readings_are_not_made_again_and_can_be_reported(memagent, samples, server, tmp_path):
@@ -136,11 +180,28 @@ def test_made_up_questions_are_about_facts_that_are_there_that_are_not_and_that_
     questions = sorted((tmp_path / "kept" / "questions").iterdir())
     assert {path.stem for path in questions} == {"one-fact", "not-there", "two-facts"}
     assert told.json["readers"][0]["right"] == 3
+    nothing = json.loads(questions[0].read_text())
+    assert "not in the document" in nothing["answers"]
     written = [path.read_bytes() for path in questions]
     other = memagent("compare", "--samples", "2", *sizes[2:], "-o", tmp_path / "kept")
     assert other.code == 2
     assert "has other questions than 2 about 700 tokens" in " ".join(other.err.split())
     assert [path.read_bytes() for path in questions] == written
+
+
+def test_made_up_documents_have_six_chunks_if_nothing_is_said(memagent, server, tmp_path):
+    told = memagent("compare", "--samples", "1", "-r", "memory", "-o", tmp_path / "kept", "--json", *options(server))
+    assert told.code == 0, told.err
+    for path in (tmp_path / "kept" / "questions").iterdir():
+        assert json.loads(path.read_text())["meta"]["target"] == 600
+
+
+def test_the_first_reader_in_process_does_not_pay_for_the_start(memagent, samples, monkeypatch):
+    read = []
+    monkeypatch.setattr("memagent.evaluation.compare.read_batch", lambda plans, engine, keep: read.append(len(plans)))
+    sizes = ["--samples", "1", "--tokens", "700"]
+    assert memagent("compare", *sizes, "-r", "memory", "-r", "gated", "--json").code == 0
+    assert read == [1]
 
 
 def test_readers_that_a_profile_has_no_words_for_are_left_out_unless_they_are_named(memagent, samples, tmp_path):
