@@ -91,6 +91,7 @@ def test_readers_are_asked_the_same_and_the_right_one_is_named(memagent, samples
     assert "truncate  1 of 4 right (95 %: 5–70 %)  " in shown.out
     assert "codes 4/4" in shown.out
     assert "take --reader memory: none has more right answers" in shown.out
+    assert shown.err == ""  # a bar is for a terminal
     told = memagent(*command, "--json").json
     assert told["suited"] == "memory"
     assert [(one["reader"], one["right"], one["parts"]) for one in told["readers"]] == [
