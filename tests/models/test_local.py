@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -295,3 +296,29 @@ print(os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPAC
     clean = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run([sys.executable, "-c", code], env={**clean, **given}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [used, "16", "PASSIVE"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="other allocators")
+def test_memory_that_passes_free_stays_with_the_process_unless_the_user_says_otherwise():
+    code = """
+import resource
+from memagent.models.native import configure
+configure()
+import torch
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        pieces = [torch.zeros(1_000_000), torch.zeros(2_000_000), torch.zeros(5_000_000)]
+        del pieces
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(faults())
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    found = []
+    for given in ({}, {"MALLOC_TRIM_THRESHOLD_": "131072"}):
+        made = subprocess.check_output([sys.executable, "-c", code], env={**clean, **given}, text=True)
+        found.append(int(made))
+    assert found[0] < 1_000 < 100_000 < found[1]

@@ -1,8 +1,10 @@
-"""Settings of torch's native libraries, which read them when torch is imported."""
+"""Settings of the native libraries that torch uses. Most of them are read when torch is imported."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 
 DEFAULTS = {
     # Threads that spin at a barrier while the other core is taken away make two threads slower than one.
@@ -13,9 +15,18 @@ DEFAULTS = {
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
     "LRU_CACHE_CAPACITY": "16",
 }
+# What glibc's malloc keeps, in bytes, by the numbers of malloc.h for its parameters: freed memory at the end of the heap
+# (M_TRIM_THRESHOLD), and pieces up to this size in the heap at all (M_MMAP_THRESHOLD, at most 32 MB). By default, much of
+# what a pass frees goes back to the kernel, and the next pass pays a page fault for each four kilobytes that it takes
+# (docs/results/speed-and-memory.md).
+_KEPT = {-1: 1 << 30, -3: 1 << 25}
 
 
 def configure() -> None:
-    """Sets variables that the user's environment does not set. Call it before torch is imported."""
+    """Sets variables that the user's environment does not set, and keeps freed memory. Call it before torch is imported."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if sys.platform == "linux" and not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda parameter, value: 0)  # other C libraries may have none
+        for parameter, value in _KEPT.items():
+            mallopt(parameter, value)
