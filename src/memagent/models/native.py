@@ -27,6 +27,6 @@ def configure() -> None:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     if sys.platform == "linux" and not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda parameter, value: 0)  # other C libraries may have none
-        for parameter, value in _KEPT.items():
-            mallopt(parameter, value)
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *given: 0)  # other C libraries may have none
+        for parameter, size in _KEPT.items():
+            mallopt(parameter, size)
