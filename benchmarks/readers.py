@@ -1,11 +1,12 @@
 """Readers side by side: accuracy, calls, tokens and seconds of each at several lengths, on one machine in one run.
 
-    python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL | --slots N] [--reader NAME …] [--task NAME …]
-        [--questions FILE [--passages FILE]] [--tokens N …] [--samples N] [--alone N] [--seed N] [--keep FOLDER]
+    python -m benchmarks.readers OUT.csv [--model FOLDER] [--base-url URL | --slots N] [--reader NAME[,OPTION=VALUE …] …]
+        [--task NAME …] [--questions FILE [--passages FILE]] [--tokens N …] [--samples N] [--alone N] [--seed N]
+        [--keep FOLDER]
 
-Every reader gets the same samples. `seconds` is the time of one reading that runs alone, the mean of `--alone` of them, the
-readers taking turns sample by sample (machines are noisy), on samples of their own, which no cache of prompts has seen;
-accuracy and counts are of all readings, which run together.
+Every reader gets the same samples; `parallel,focus=true` is one with an option. `seconds` is the time of one reading that
+runs alone, the mean of `--alone` of them, the readers taking turns sample by sample (machines are noisy), on samples of
+their own, which no cache of prompts has seen; accuracy and counts are of all readings, which run together.
 With `--slots` a llama.cpp server (xllamacpp) reads: it is started with the model's weights (f16) and that many requests at
 a time. OUT.csv gets a row for each reader, task and length. Readings that failed count as wrong; `skipped` is the share of
 the turns before the answer that left the memory as it was with the short form.
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -60,7 +62,7 @@ def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int, n
         right = sum(record.scores["strict"] for record in records)
         interval = wilson(right, len(records))
         yield {
-            "reader": settings.reader,
+            "reader": name or settings.reader,
             "task": task,
             "tokens": tokens,
             "n": len(records),
@@ -152,7 +154,7 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
     chosen: dict[str, Any] = dict(zip(names, given.budgets or (), strict=False))
     if given.profile:
         chosen["profile"] = given.profile
-    settings = {name: make_settings(opened, model=given.model, reader=name, **chosen) for name in given.reader}
+    settings = {name: settings_of(name, opened, given.model, chosen) for name in given.reader}
     where = f"llama.cpp, {given.slots} slots" if given.slots else given.base_url or "in process"
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as passing:
@@ -165,7 +167,7 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                 write_samples(recipe, file)
                 write_samples(replace(recipe, samples=max(1, given.alone), seed=given.seed + 1), file.with_suffix(".alone"))
                 made = list(islice(SampleFile.open(file.with_suffix(".alone")), given.alone))
-                here = [row for one in settings.values() for row in measured(opened, one, file, given.batch)]
+                here = [row for name, one in settings.items() for row in measured(opened, one, file, given.batch, name)]
                 seconds: dict[str, list[float]] = {name: [] for name in settings}
                 for sample in made:
                     for name, one in settings.items():
@@ -177,6 +179,13 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                     )
                     print(rows[-1], file=sys.stderr)
                 write(given.out, COLUMNS, rows)
+
+
+def settings_of(named: str, opened: OpenModel, model: str, chosen: Mapping[str, Any]) -> Settings:
+    """The settings for a reader that may be named with options, their values in JSON."""
+    name, *given = named.split(",")
+    options = {option: json.loads(value) for option, _, value in (one.partition("=") for one in given)}
+    return make_settings(opened, model=model, reader=name, reader_options=options, **chosen)
 
 
 def recipe_of(given: argparse.Namespace, task: str, tokens: int, **materials: Any) -> Recipe:

@@ -73,6 +73,10 @@ Passages = Annotated[
     int | None, typer.Option(min=1, help="Passages that 'retrieve' shows, or that 'search' reads for each query.")
 ]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of 'parallel', or queries of 'search', at most.")]
+Focus = Annotated[
+    bool | None,
+    typer.Option("--focus", help="After its first round, 'parallel' shows only chunks that the memory leads to (BM25)."),
+]
 Rereads = Annotated[int | None, typer.Option(min=0, help="How often 'reread' reads the document again, at most.")]
 Exit = Annotated[bool | None, typer.Option("--exit", help="Let 'gated' end the reading when the memory holds the answer.")]
 ThroughMemory = Annotated[
@@ -211,6 +215,7 @@ def _chosen(
     reader: ReaderName = "memory",
     passages: Passages = None,
     rounds: Rounds = None,
+    focus: Focus = None,
     rereads: Rereads = None,
     exit: Exit = None,
     through_memory: ThroughMemory = None,
@@ -233,7 +238,14 @@ def _chosen(
     trust_usage: TrustUsage = None,
     predict: Predict = False,
 ) -> Chosen:
-    given = {"passages": passages, "rounds": rounds, "rereads": rereads, "exit": exit, "through_memory": through_memory}
+    given = {
+        "passages": passages,
+        "rounds": rounds,
+        "focus": focus,
+        "rereads": rereads,
+        "exit": exit,
+        "through_memory": through_memory,
+    }
     return Chosen(
         model=model,
         base_url=server_of(model, base_url),

@@ -365,8 +365,12 @@ def expect(state: State, kind: type[S]) -> S:
 
 
 def options(reader: Reader) -> dict[str, Any]:
-    """A reader's options, JSON-ready."""
-    return asdict(reader) if is_dataclass(reader) and not isinstance(reader, type) else {}
+    """A reader's options, JSON-ready. One that came later (`newer` in its metadata) is left out at its default, so that
+    readings from before stay as they were."""
+    if not is_dataclass(reader) or isinstance(reader, type):
+        return {}
+    newer = {one.name: one.default for one in fields(reader) if one.metadata.get("newer")}
+    return {name: value for name, value in asdict(reader).items() if name not in newer or value != newer[name]}
 
 
 def whole(text: Text, tokens: int) -> Chunks:

@@ -5,6 +5,9 @@ says that there is nothing new; these turns do not depend on each other. In the 
 levels as it takes (the published system puts all of them in one prompt, which thousands of chunks do not fit). A round that
 brings nothing new, or whose merge leaves the memory as it was, is the last one; there are at most `rounds`.
 
+With `focus`, only the first round shows every chunk. A later one shows the chunks that have a word which is new in the
+memory (`leads`), at most a tenth of all: it costs little, and follows a chain of facts from name to name.
+
 How replies are handled, besides the rules for every reader:
 
 - A note's lines that stand in the memory already are left out; a note without others says that there is nothing new.
@@ -18,8 +21,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -27,6 +30,7 @@ from memagent.core import chunking
 from memagent.core.chunking import Chunks, cut
 from memagent.core.outcomes import Judgement, Outcome, reply_text, says
 from memagent.core.readers.chunkwise import ANSWER, check_window
+from memagent.core.readers.leads import check_ranker, leads, ranked
 from memagent.core.readers.notes import Group, Note, check_merge, combined, grouped, merged_text, most_merges, new_lines
 from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Span, Turn, TurnKind
@@ -40,8 +44,9 @@ class RoundState(State):
 
     round    the round under way, from 1; one more than there may be: the answer is next
     level    0: chunks are being read; n: notes are being merged for the n-th time in this round
-    first    chunks before this one are read
-    done     keys of the turns of this phase that are answered (of the chunks from `first` on), sorted
+    shown    the numbers of the chunks of this round, in document order; None: all
+    first    so many of the chunks of this round are read, without one left out
+    done     keys of the turns of this phase that are answered (of the chunks after those), sorted
     notes    what the turns of this phase came to, by key, sorted; those with nothing new are left out
     merging  the notes that this level merges, and `groups` which of them go together
     tried    turns that are asked again: how often they were asked so far, by key
@@ -50,6 +55,7 @@ class RoundState(State):
 
     round: int = 1
     level: int = 0
+    shown: tuple[int, ...] | None = None
     first: int = 0
     done: tuple[int, ...] = ()
     notes: tuple[tuple[int, Note], ...] = ()
@@ -79,9 +85,15 @@ class RoundState(State):
         return State.to_json(replace(self, notes=(), merging=())) | notes
 
     @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RoundState:
+        return super(RoundState, cls).from_json({"shown": None, **values})  # older journals have none
+
+    @classmethod
     def decoded(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        shown = values["shown"]
         return {
             **values,
+            "shown": None if shown is None else tuple(shown),
             "done": tuple(values["done"]),
             "notes": tuple((key, Note.from_json(note)) for key, note in values["notes"]),
             "merging": tuple(Note.from_json(note) for note in values["merging"]),
@@ -112,6 +124,7 @@ class ParallelReader:
     templates: ClassVar[tuple[str, ...]] = ("round", "merge", "answer")
 
     rounds: int = 3
+    focus: bool = field(default=False, metadata={"newer": True})
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -122,7 +135,11 @@ class ParallelReader:
         plan.profile.needs("merge", f"the reader {self.name!r}")
         check_merge(plan)
         check_window(plan, window, overhead)
-        return replace(plan, chunks=cut(plan.text, plan.tokenizer, plan.budgets.chunk, chunks))
+        plan = replace(plan, chunks=cut(plan.text, plan.tokenizer, plan.budgets.chunk, chunks))
+        if self.focus:
+            check_ranker(plan, f"the option 'focus' of the reader {self.name!r}")
+            ranked(plan, plan.question)  # what the ranker needs, and its index, are not first missed after a round
+        return plan
 
     def start(self, plan: Plan) -> RoundState:
         return RoundState() if len(plan.chunks) else RoundState(round=self.rounds + 1)
@@ -178,22 +195,41 @@ class ParallelReader:
         return replace(own, answer=None, tried=((_ANSWER_KEY, (own.tries(_ANSWER_KEY) // 2 + 1) * 2),))
 
     def planned(self, plan: Plan) -> int:
-        return self.rounds * self._round_turns(plan, len(plan.chunks)) + 1
+        later = self._round_turns(plan, self._later(plan, len(plan.chunks)))
+        return self._round_turns(plan, len(plan.chunks)) + (self.rounds - 1) * later + 1
 
     def shown(self, plan: Plan) -> int:
-        merges = most_merges(len(plan.chunks), self._fan_in(plan))
-        return self.rounds * (plan.tokens + merges * plan.budgets.chunk)
+        pieces, later = len(plan.chunks), self._later(plan, len(plan.chunks))
+        merges = most_merges(pieces, self._fan_in(plan)) + (self.rounds - 1) * most_merges(later, self._fan_in(plan))
+        again = min(plan.tokens, later * plan.budgets.chunk)
+        return plan.tokens + (self.rounds - 1) * again + merges * plan.budgets.chunk
 
     def left(self, plan: Plan, state: State) -> int:
         own = expect(state, RoundState)
         if state.finished or own.round > self.rounds:
             return 0 if state.finished else 1
-        pieces = len(plan.chunks) + len(own.cuts)
-        later = (self.rounds - own.round) * self._round_turns(plan, pieces) + 1
+        pieces = len(self._numbers(plan, own)) + len(own.cuts)
+        later = self._later(plan, len(plan.chunks)) + len(own.cuts)
+        after = (self.rounds - own.round) * self._round_turns(plan, later) + 1
         if own.level:
             merges = most_merges(len(own.groups), self._fan_in(plan)) if len(own.groups) > 1 else 0
-            return later + merges + sum(1 for _ in self._items(plan, own))
-        return later + max(0, self._round_turns(plan, pieces) - own.first - len(own.done))
+            return after + merges + sum(1 for _ in self._items(plan, own))
+        return after + max(0, self._round_turns(plan, pieces) - own.first - len(own.done))
+
+    def _numbers(self, plan: Plan, state: RoundState) -> Sequence[int]:
+        """The chunks of this round."""
+        return range(len(plan.chunks)) if state.shown is None else state.shown
+
+    def _later(self, plan: Plan, chunks: int) -> int:
+        """How many of so many chunks a later round shows, at most."""
+        return min(chunks, max(_FEW, chunks // _SHARE)) if self.focus else chunks
+
+    def _shown(self, plan: Plan, before: str, memory: str) -> tuple[int, ...] | None:
+        """The chunks of the round that follows a change of the memory."""
+        if not self.focus:
+            return None
+        _, numbers = leads(plan, memory, before, self._later(plan, len(plan.chunks)))
+        return numbers
 
     def _round_turns(self, plan: Plan, pieces: int) -> int:
         return pieces + most_merges(pieces, self._fan_in(plan))
@@ -214,7 +250,7 @@ class ParallelReader:
                     name = f"round-{state.round}/merge-{state.level}:{first + 1}-{last}"
                     yield Item(key=first, id=name + _suffix(state, first), kind="merge", spans=note.spans, text=note.text)
         else:
-            numbers = range(state.first, len(plan.chunks))
+            numbers = self._numbers(plan, state)[state.first :]
             for number in numbers if only is None else [only] if only in numbers else []:
                 pieces = _pieces(plan, state, number)
                 for span in pieces:
@@ -259,8 +295,9 @@ class ParallelReader:
             number = _chunk_at(plan, item.key, first)
             if state.round == 1 and all(span.start in done for span in _pieces(plan, state, number)):
                 tokens += plan.chunks[number].tokens
-            while first < len(plan.chunks) and {span.start for span in _pieces(plan, state, first)} <= done:
-                done -= {span.start for span in _pieces(plan, state, first)}
+            numbers = self._numbers(plan, state)
+            while first < len(numbers) and (keys := {span.start for span in _pieces(plan, state, numbers[first])}) <= done:
+                done -= keys
                 first += 1
         tried = tuple(one for one in state.tried if one[0] != item.key)
         return replace(state, done=tuple(sorted(done)), first=first, notes=notes, tokens_read=tokens, tried=tried)
@@ -275,8 +312,11 @@ class ParallelReader:
                     return _phase(state, round=self.rounds + 1)
             elif state.last_level:
                 made = noted[0] if 0 in noted else state.merging[0]
-                last = made.text == state.memory  # another round would show the same again
-                state = _phase(state, round=self.rounds + 1 if last else state.round + 1, memory=made.text)
+                if made.text == state.memory:  # another round would show the same again
+                    state = _phase(state, round=self.rounds + 1)
+                else:
+                    shown = self._shown(plan, state.memory, made.text) if state.round < self.rounds else None
+                    state = _phase(state, round=state.round + 1, memory=made.text, shown=shown)
                 continue
             else:
                 notes = tuple(noted.get(first) or combined(state.merging[first:last]) for first, last in state.groups)
@@ -285,6 +325,8 @@ class ParallelReader:
         return state
 
 
+# The chunks that a later round shows at most, with `focus`: one of ten, or a few.
+_SHARE, _FEW = 10, 4
 _ANSWER_KEY = -1
 _CHUNK_ID = re.compile(r"round-\d+/chunk-(\d+)")
 

@@ -6,8 +6,8 @@ Then the model sees question and memory and writes the next query, or says that 
 `rounds` queries of at most `passages` chunks each.
 
 A model that writes no queries (its profile has no template `query`) searches without being asked: the next query is made of
-the words of the memory that were not searched for yet, as in relevance feedback (Rocchio 1971). So a chain of facts is
-followed from one name to the next. Where no chunk that was not read has such a word, the answer is next.
+the words of the memory that were not searched for yet (`leads`). Where no chunk that was not read has such a word, the
+answer is next.
 
 How replies to a query turn are handled: only its first line counts, cut to the question budget. An empty reply is asked for
 once more, and then the question is the query. A query that was asked before finds the next best chunks.
@@ -17,21 +17,19 @@ Search reads little of a document, so that it cannot count, list or compare over
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, ClassVar
 
 from memagent.core.chunking import Chunks
 from memagent.core.outcomes import fit, reply_text, says
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState
+from memagent.core.readers.leads import check_ranker, leads, ranked
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.reading import Plan, State, expect
-from memagent.core.types import UNSPACED, Completion, Turn
+from memagent.core.types import Completion, Turn
 from memagent.errors import ConfigError, ContextTooLongError
-
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +74,7 @@ class SearchReader(MemoryReader):
             raise ConfigError(f"{self.rounds} rounds of {self.passages} passages read nothing: give at least 1 of each")
 
     def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        if plan.ranker is None:
-            raise ConfigError("the reader 'search' needs a ranker: hand one to the plan, such as memagent.ranking.bm25")
+        check_ranker(plan, f"the reader {self.name!r}")
         return super(SearchReader, self).prepare(plan, window, overhead, chunks)
 
     def start(self, plan: Plan) -> SearchState:
@@ -125,11 +122,7 @@ class SearchReader(MemoryReader):
         own = expect(after, SearchState)
         if plan.profile.query or own.round == self.rounds or not own.part == len(own.found) < len(plan.chunks):
             return own
-        known = _words(f"{plan.question} {own.known}")
-        new = [word for word in _words(own.memory) if word not in known]
-        query = " ".join(new)
-        ranked = self._ranked(plan, own, query) if new else iter(())
-        found = sorted(islice(takewhile(lambda number: self._has(plan, number, new), ranked), self.passages))
+        query, found = leads(plan, own.memory, own.known, self.passages, own.found)
         if not found:
             return own
         return replace(own, round=own.round + 1, found=(*own.found, *found), known=f"{own.known} {query}".strip())
@@ -166,21 +159,4 @@ class SearchReader(MemoryReader):
 
     def _found(self, plan: Plan, state: SearchState, query: str) -> tuple[int, ...]:
         """The chunks to read next: the best that were not read, in document order."""
-        return tuple(sorted(islice(self._ranked(plan, state, query), self.passages)))
-
-    def _ranked(self, plan: Plan, state: SearchState, query: str) -> Iterator[int]:
-        """The chunks that were not read, the best first."""
-        assert plan.ranker is not None
-        read = set(state.found)
-        ranked = plan.ranker(plan.text, [one.span for one in plan.chunks], query)
-        return (number for number in ranked if number not in read)
-
-    def _has(self, plan: Plan, number: int, words: Iterable[str]) -> bool:
-        """Whether a chunk has one of the words."""
-        span = plan.chunks[number].span
-        return not _words(plan.text.read(span.start, span.end)).keys().isdisjoint(words)
-
-
-def _words(text: str) -> dict[str, None]:
-    """The words of a text, in order, each once."""
-    return dict.fromkeys(word.casefold() for word in _WORD.findall(text))
+        return tuple(sorted(islice(ranked(plan, query, state.found), self.passages)))
