@@ -23,7 +23,7 @@ from memagent import tracing
 from memagent.core import Batch, Batching, Completion, Engine, Outcome, Plan, Span, State, Turn, reading
 from memagent.core.types import TurnKind
 from memagent.errors import ContextTooLongError, ModelError
-from memagent.threads import ExitError, block_on, in_thread, together
+from memagent.threads import ExitError, block_on, in_thread, stopped, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +393,7 @@ async def _batch_in_thread(
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         cancelled.set()
-        await asyncio.wait([work])  # the turn under way ends before its engine is closed
+        await stopped(work)  # the turn under way ends before its engine is closed
         raise
 
 

@@ -91,8 +91,15 @@ async def cancellable(work: Callable[[], T]) -> T:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
         called_off.set()
-        await asyncio.wait([doing])
+        await stopped(doing)
         raise
+
+
+async def stopped(work: asyncio.Future[Any]) -> None:
+    """Waits for work that was called off. If it stops by an error, asyncio would log that, unless somebody asks for it."""
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.exception()
 
 
 def check_cancelled() -> None:

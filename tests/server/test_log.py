@@ -11,7 +11,7 @@ import pytest
 
 from memagent.models.replies import failure
 from memagent.server.keys import add_key
-from memagent.server.log import Lines
+from memagent.server.log import Lines, _Seldom
 from tests.faults import Fault, FaultServer
 from tests.server.service import ServiceProcess, ended
 from tests.test_follow_up import TEXT, served
@@ -95,3 +95,13 @@ def test_a_form_of_log_that_there_is_not_is_refused(tmp_path) -> None:
     result = CliRunner().invoke(app, ["serve", "--log-format", "xml"])
     assert result.exit_code == 2
     assert "json" in result.stderr
+
+
+def test_that_there_are_no_file_descriptors_is_said_once_a_minute(monkeypatch) -> None:
+    now = iter([100.0, 100.1, 159.9, 160.1, 160.2])
+    monkeypatch.setattr("memagent.server.log.time.monotonic", lambda: next(now))
+    seldom = _Seldom()
+    said = ("socket.accept() out of system resource\nsocket: 7", "Task exception was never retrieved")
+    no_room, another = (logging.LogRecord("asyncio", logging.ERROR, "", 0, one, (), None) for one in said)
+    assert [seldom(no_room) for _ in range(5)] == [True, False, False, True, False]
+    assert [seldom(another) for _ in range(2)] == [True, True]

@@ -98,11 +98,14 @@ def test_a_reading_fails_once_its_patience_is_over_and_can_be_resumed(tmp_path) 
         id = client.post("/v1/readings", json=ASKED).json()["id"]
         failed = ended(client, id)
         assert (failed["status"], failed["error"]) == ("failed", "no connection")
-        assert 'memagent_failures_total{kind="model"} 1.0' in client.get("/metrics").text
+        counted = client.get("/metrics").text
+        assert 'memagent_failures_total{kind="model"} 1.0' in counted
+        assert "memagent_up 0.0" in counted, "nobody waits any more, but the server has not answered since"
         there.back = True
         again = client.post(f"/v1/readings/{id}/resume")
         assert (again.status_code, again.json()["error"]) == (202, None)
         assert ended(client, id)["result"]["answer"] == "4821973"
+        assert "memagent_up 1.0" in client.get("/metrics").text
         refused = client.post(f"/v1/readings/{id}/resume")
         assert (refused.status_code, "this one is answered" in refused.text) == (409, True)
 

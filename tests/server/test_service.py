@@ -27,6 +27,7 @@ from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel, open_model
 from memagent.models.scripted import ScriptedModel
 from memagent.server.app import _ready
+from memagent.server.documents import Shelf
 from memagent.server.jobs import RefusedError
 from memagent.server.keys import LOCAL, Keys, add_key, remove_key
 from memagent.server.queue import FairQueue
@@ -417,7 +418,7 @@ def test_a_reading_that_fails_says_why(tmp_path) -> None:
         id = client.post("/v1/readings", json={"question": "the code?", "documents": [kept["id"]]}).json()["id"]
         assert "a.pdf: truncated PDF" in ended(client, id)["error"]
         counted = client.get("/metrics").text
-        for line in ('readings_total{status="failed"} 2.0', 'failures_total{kind="model"} 1.0', "up 1.0"):
+        for line in ('readings_total{status="failed"} 2.0', 'failures_total{kind="model"} 1.0', "up 0.0"):
             assert f"memagent_{line}" in counted
         for code, file in ((400, {"file_id": kept["id"]}), (502, {"file_data": "data:text/plain;base64,eA=="})):
             parts = [{"type": "file", "file": file}, {"type": "text", "text": "the code?"}]
@@ -455,7 +456,81 @@ def test_paths_below_the_root_are_read_and_no_others(tmp_path) -> None:
             assert "below the root folder" in refused.json()["error"]["message"]
 
 
+def test_links_in_a_folder_that_lead_out_of_the_root_are_not_followed(tmp_path) -> None:
+    root, data = tmp_path / "root", tmp_path / "data"
+    (root / "pub").mkdir(parents=True)
+    (root / "good").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("The secret code is 4821973.")
+    (root / "pub" / "a.txt").write_text(TEXT)
+    (root / "pub" / "link.txt").symlink_to(tmp_path / "outside" / "secret.txt")
+    (root / "good" / "a.txt").write_text(TEXT)
+    (root / "good" / "inside.txt").symlink_to(root / "pub" / "a.txt")
+    (root / "good" / "folder").symlink_to(tmp_path / "outside")
+    with served(model(), data, root=root) as client:
+        for path in ("pub", ".", "./pub/", "good/../pub"):
+            refused = client.post("/v1/readings", json={"question": "q?", "documents": [path]})
+            assert (refused.status_code, "secret" in refused.text, str(tmp_path) in refused.text) == (400, False, False)
+            assert "leads out of the root folder" in refused.json()["error"]["message"]
+        for path in ("", "  "):
+            refused = client.post("/v1/readings", json={"question": "q?", "documents": [path]})
+            assert (refused.status_code, "no path" in refused.json()["error"]["message"]) == (400, True)
+        found = client.post("/v1/readings", json={"question": "the code?", "documents": ["good"]}).json()
+        document = ended(client, found["id"])["result"]["document"]
+        assert [one["name"] for one in document["files"]] == ["good/a.txt", "good/inside.txt"]
+        assert [one["path"] for one in document["skipped"]] == ["good/folder"]
+
+
+def test_a_link_that_comes_after_a_reading_was_taken_is_not_followed(tmp_path) -> None:
+    (tmp_path / "root" / "pub").mkdir(parents=True)
+    (tmp_path / "root" / "pub" / "a.txt").write_text(TEXT)
+    (tmp_path / "secret.txt").write_text("secret")
+    shelf = Shelf(Store(tmp_path), tmp_path / "root")
+    shelf.check(["pub"], "ann")
+    (tmp_path / "root" / "pub" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(ConfigError, match=r"a link that leads out of the root folder, link\.txt"):
+        shelf.open(["pub"], "ann")
+
+
+def test_documents_that_are_being_opened_keep_nobody_else_waiting(tmp_path, monkeypatch) -> None:
+    go, opening = threading.Event(), threading.Semaphore(0)
+
+    def slow(self, documents, owner):
+        opening.release()
+        go.wait(30)
+        return opened(self, documents, owner)
+
+    opened = Shelf.open
+    monkeypatch.setattr(Shelf, "open", slow)
+    with served(model(), tmp_path, limits=Limits(readings=12)) as client:
+        try:
+            asked = [client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json() for _ in range(12)]
+            assert all(opening.acquire(timeout=10) for _ in range(12))
+            assert client.get("/ready", timeout=10).json() == {"status": "ready"}
+        finally:
+            go.set()
+        assert {ended(client, one["id"])["status"] for one in asked} == {"answered"}
+
+
 # Keys and limits
+
+
+def test_a_name_may_have_two_keys_while_one_replaces_the_other(tmp_path, caplog) -> None:
+    keys = tmp_path / "keys.txt"
+    old = add_key(keys, "ann")
+    line = keys.read_text()
+    new = add_key(keys, "ann", replace=True)
+    keys.write_text(line + keys.read_text())
+    known = Keys(keys)
+    assert [known.name_of(key) for key in (old, new, "mem-guess")] == ["ann", "ann", None]
+    with caplog.at_level("INFO", logger="memagent.server"):
+        bob = add_key(keys, "bob")
+        remove_key(keys, "ann")
+        assert [known.name_of(key) for key in (old, new, bob)] == [None, None, "bob"]
+        keys.write_text("nonsense\n")
+        assert known.name_of(bob) == "bob"
+    assert [record.memagent_fields for record in caplog.records[:1]] == [{"count": 1, "added": "bob", "removed": "ann"}]
+    assert "line 1: not a name and a SHA-256" in caplog.records[1].getMessage()
 
 
 def test_keys_are_needed_and_keep_their_readings_apart(tmp_path) -> None:

@@ -100,4 +100,5 @@ def serve_key(
             err.print(f"[dim]removed {name} from {keys}[/]")
             return
         typer.echo(add_key(keys, name, replace=replace))
-        err.print(f"[dim]added {name} to {keys}; the key is not shown again[/]")
+        done = "gave a new key to" if replace else "added"
+        err.print(f"[dim]{done} {name} in {keys}; the key is not shown again[/]")

@@ -90,7 +90,7 @@ _EXPLAINED = {
     "SQLITE_READONLY": "cannot be written; make the file and its folder writable, or set MEMAGENT_HOME to another folder",
     "SQLITE_PERM": "may not be opened; make the file and its folder writable, or set MEMAGENT_HOME to another folder",
     "SQLITE_FULL": "has no room on its disk; every turn finished before is kept: free some, and `memagent resume ID` goes"
-    " on (`memagent readings list` shows the id)",
+    " on (`memagent readings list` shows the id); a batch goes on with its own command",
     "SQLITE_CORRUPT": "is damaged; move it aside, rescue what is left with `sqlite3 FILE .recover`, and start a new one",
     "SQLITE_NOTADB": "is not a journal; move the file away or give another path",
     "SQLITE_CANTOPEN": "cannot be opened; give a file in a writable folder, or set MEMAGENT_HOME to another folder",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from memagent.server.mcp_route import McpRoute
 
 
+_THREADS = 64
+
+
 def create_app(service: Service) -> Guard:
     """The ASGI application of a service. It starts and stops reading with it."""
 
@@ -38,6 +42,8 @@ def create_app(service: Service) -> Guard:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # By default there are few threads, and documents that are being opened would keep all other requests waiting.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "memagent"))
         async with AsyncExitStack() as stack:
             if mcp is not None:
                 await stack.enter_async_context(mcp.run())

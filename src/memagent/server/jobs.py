@@ -94,7 +94,8 @@ class Jobs:
         self.outage = Outage()
         self._timer: asyncio.TimerHandle | None = None
         self._resuming = set[str]()
-        metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running, lambda: self.outage.reason is None)
+        self._missed = False  # something was away, and no turn has been answered since
+        metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running, lambda: not self._missed)
 
     @property
     def open(self) -> bool:
@@ -263,6 +264,7 @@ class Jobs:
     def _failure(self, live: _Live, error: Exception) -> tuple[dict[str, Any], str | None]:
         """What is noted of a job that failed; and what is away, if the job may wait for it."""
         missing = away(error)
+        self._missed |= missing is not None
         if missing is not None and live.hold(self.outage.over, self.limits.patience):
             return {}, missing
         if missing == DISK:
@@ -353,6 +355,7 @@ class Jobs:
 
     def _answered(self) -> None:
         """Something came of a turn, so nothing is away."""
+        self._missed = False
         if self.outage.end():
             log.told(_LOG, "readings go on")
             self._pump()

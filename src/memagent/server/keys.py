@@ -1,6 +1,7 @@
 """Who may ask: keys, of which only hashes are kept.
 
-A key file has a line for each key: its name, and the SHA-256 of the key in hexadecimal. Keys are 32 random bytes, so a
+A key file has a line for each key: its name, and the SHA-256 of the key in hexadecimal. A name may have two, while one
+takes the place of the other. Keys are 32 random bytes, so a
 plain hash is enough: there is nothing to guess.
 """
 
@@ -26,13 +27,13 @@ _LINE = re.compile(r"(\S+)\s+([0-9a-f]{64})")
 
 
 class Keys:
-    """Hashes of keys, by name: those that a file has whenever a key is looked up. Raises ConfigError, at first, for a file
+    """Names and hashes of keys: those that a file has whenever a key is looked up. Raises ConfigError, at first, for a file
     that cannot be read or has an invalid line."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._stamp, self._lock = path, _stamp(path), threading.Lock()
-        self.hashes = _read(path)
-        if not self.hashes:
+        self._hashes = _read(path)
+        if not self._hashes:
             raise ConfigError(f"{path} has no keys: add one with memagent serve-key NAME --keys {path}")
 
     def name_of(self, key: str) -> str | None:
@@ -40,7 +41,7 @@ class Keys:
         self._look_again()
         given = _hash(key)
         found = None
-        for name, known in self.hashes.items():
+        for name, known in self._hashes:
             if hmac.compare_digest(given, known):
                 found = name
         return found
@@ -52,10 +53,17 @@ class Keys:
                 return
             self._stamp = stamp
             try:
-                self.hashes = _read(self._path)
-                log.told(_LOG, "keys read again", count=len(self.hashes))
-            except ConfigError as error:
-                _LOG.warning("the file of keys cannot be used, and the keys stay as they were: %s", error)
+                before, self._hashes = self.names, _read(self._path)
+                new, gone = self.names - before, before - self.names
+                names = {"added": ",".join(sorted(new)) or None, "removed": ",".join(sorted(gone)) or None}
+                log.told(_LOG, "keys read again", count=len(self._hashes), **names)
+            except ConfigError as error:  # its message has a path and the number of a line, and nothing of a key
+                _LOG.warning("the file of keys cannot be used, and the keys stay as they were: %s", str(error))
+
+    @property
+    def names(self) -> set[str]:
+        """Whose keys they are."""
+        return {name for name, _ in self._hashes}
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
@@ -67,9 +75,9 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read(path: Path) -> dict[str, str]:
-    """Hashes by name. Raises ConfigError."""
-    return dict(filter(None, _parsed(path, _lines(path))))
+def _read(path: Path) -> list[tuple[str, str]]:
+    """Names and hashes. Raises ConfigError."""
+    return list(filter(None, _parsed(path, _lines(path))))
 
 
 def _lines(path: Path) -> list[str]:

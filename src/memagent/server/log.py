@@ -23,8 +23,32 @@ def set_up(form: Form) -> None:
     which may have a key in them, as information.)"""
     handler = logging.StreamHandler()
     handler.setFormatter(Lines(form))
+    handler.addFilter(_seldom)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("memagent").setLevel(logging.INFO)
+
+
+_FULL, _MINUTE = "socket.accept() out of system resource", 60.0
+
+
+class _Seldom:
+    """Lets through, once a minute, that no connection can be taken because there are no file descriptors left: asyncio
+    says so some thousands of times a second."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith(_FULL):
+            return True
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + _MINUTE
+        return True
+
+
+_seldom = _Seldom()
 
 
 def told(log: logging.Logger, event: str, **fields: Any) -> None:

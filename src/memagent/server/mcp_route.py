@@ -141,8 +141,9 @@ class Tools:
                     await jobs.cancel(job)
             raise
         if job.result is None:
-            why = job.error or "the service ends"
-            raise ToolError(f"{why}. What was read is kept: resume_reading with {job.id} goes on from there")
+            if job.error is None:
+                raise ToolError(f"the service ends. When it starts again, {job.id} goes on: get_reading shows it")
+            raise ToolError(f"{job.error}. What was read is kept: resume_reading with {job.id} goes on from there")
         return answer_of(job.result, job.id)
 
     def _summary(self, job: Job) -> Summary:

@@ -32,7 +32,7 @@ class Metrics:
         )
         self._waiting = Gauge("memagent_waiting", "Readings that wait.", registry=registry)
         self._running = Gauge("memagent_running", "Readings under way.", registry=registry)
-        about = "Whether readings go on: 0 while they wait for the model's server, or for room on the disk."
+        about = "0 from when the model's server, or room on the disk, was found missing, until a turn is answered."
         self._up = Gauge("memagent_up", about, registry=registry)
 
     def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int], up: Callable[[], bool]) -> None:

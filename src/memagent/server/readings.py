@@ -134,7 +134,8 @@ async def content_of(id: str, service: TheService, owner: Owner) -> FileResponse
 
 @routes.delete("/files/{id}")
 async def drop(id: str, service: TheService, owner: Owner) -> dict[str, Any]:
-    """Deletes a document. Readings of it that are not over fail, and those that are can be asked no more."""
+    """Deletes a document. Readings of it that are under way go on to their end, unless they are cancelled. Those that wait
+    fail, and those that are over can be asked no more."""
     await asyncio.to_thread(service.store.drop, await _file(service, id, owner))
     return {"id": id, "object": "file", "deleted": True}
 

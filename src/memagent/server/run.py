@@ -50,7 +50,7 @@ class Place:
 
     def check(self) -> None:
         """Raises ConfigError for a place that others can reach without keys, for bad keys, or a root that is no folder."""
-        names = Keys(self.keys).hashes if self.keys is not None else {}
+        names = Keys(self.keys).names if self.keys is not None else set()
         if self.operator is not None and self.operator not in names:
             raise ConfigError(f"--operator {self.operator}: there is no key of that name; names are those of --keys")
         if self.keys is None and self.host not in LOOPBACK:
