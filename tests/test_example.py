@@ -25,5 +25,5 @@ def test_one_fact_two_facts_and_none_answer_three_questions_of_the_whole_book(tm
         assert f"{value}.”" in quoted
         assert f"offset {offset}, turn" in quoted
     assert "the author of The Winter Orchard: Mara Holt" in answers
-    assert "do for a living?\nnot yet\n  the document does not hold the answer\n" in answers
+    assert "do for a living?\nnot yet\n  not found: the model says that what it read does not hold the answer\n" in answers
     assert answers.count("supported by the document") == 2

@@ -91,7 +91,9 @@ class Settings:
         return asdict(self)
 
     def reopened(self, opened: OpenModel) -> Settings:
-        """The same settings with what another opening of the model says of itself, to be compared with these."""
+        """The same settings with what another opening of the model says of itself, to be compared with these. Raises
+        ModelUnavailableError if its server cannot be reached."""
+        opened.check_reachable()
         return replace(self, identity=opened.engine.identity, window=opened.engine.window)
 
     @classmethod
@@ -117,9 +119,14 @@ def make_settings(
     model: str,
     base_url: str | None = None,
     tokenizer: str | None = None,
+    may_be_away: bool = False,
     **chosen: Unpack[ReadingOptions],
 ) -> Settings:
-    """Fills what was not chosen from the model's own defaults, then from its window. Raises ConfigError."""
+    """Fills what was not chosen from the model's own defaults, then from its window.
+
+    Raises ConfigError, and ModelUnavailableError if its server cannot be reached, since what would be assumed need not suit
+    it. With `may_be_away`, it is assumed: no reading may begin with these settings.
+    """
     engine = opened.engine
     profile = _profile(opened, chosen.get("profile"))
     reader, schema = chosen.get("reader", "memory"), chosen.get("schema")
@@ -127,7 +134,7 @@ def make_settings(
         raise ConfigError(
             f"the reader {reader!r} goes on from another reading: ask one with --from ID (`reading.ask` in Python)"
         )
-    return Settings(
+    settings = Settings(
         model=model,
         base_url=base_url,
         tokenizer=tokenizer,
@@ -141,6 +148,9 @@ def make_settings(
         reader_options=reader_options(opened, reader, chosen.get("reader_options")),
         schema=_schema(schema),
     )
+    if not may_be_away:
+        opened.check_reachable()
+    return settings
 
 
 def asked_together(settings: Settings, questions: Sequence[str], opened: OpenModel) -> tuple[Settings, str]:

@@ -276,8 +276,10 @@ def test_a_server_that_is_not_there(memagent, book):
         "ask", book, "-q", "x", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--chunk-tokens", "100"
     )
     assert result.code == 4
-    assert "127.0.0.1:9" in result.err
-    assert "resume with: memagent resume r-" in result.err
+    assert "http://127.0.0.1:9/v1: no connection" in result.err
+    assert "Is the server running" in result.err
+    assert "resume with" not in result.err, "its window is not known, so nothing was begun"
+    assert not memagent("readings", "list").out.count("r-")
 
 
 def test_one_failed_reading_leaves_the_other_its_answer(memagent, book):
@@ -401,7 +403,7 @@ def test_a_question_that_the_document_does_not_answer_ends_with_code_1(memagent,
         options = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
         result = memagent("ask", book, "-q", "Who is Ishmael?", *options)
         assert result.code == 1
-        assert "  the document does not hold the answer\n" in result.out
+        assert "  not found: the model says that what it read does not hold the answer\n" in result.out
         assert memagent("ask", book, "-q", "Who is Ishmael?", "-q", "the code?", *options).code == 0
         again = memagent("resume", result.out.partition("reading ")[2].partition(";")[0], "--json")
         assert (again.code, again.json["status"], again.json["quotes"]) == (1, "not_found", [])

@@ -18,6 +18,7 @@ import pytest
 from memagent.journal import Journal
 from tests.cli.conftest import FACT, CountingServer, reader
 from tests.faults import Fault, FaultServer
+from tests.servers import free_port
 
 QUESTION = "What is the code for amber-falcon?"
 
@@ -64,6 +65,48 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(memagent, book, seed):
     for key in ("answer", "memory", "turns", "provenance", "quotes", "outcomes"):
         assert resumed[key] == whole[key], key
     assert resumed["usage"]["calls"] == whole["turns"]
+
+
+def test_while_its_server_is_down_a_reading_is_not_gone_on_with_and_stays_as_it_was(memagent, book):
+    port = free_port()
+    small = {"object": "list", "data": [{"id": "scripted", "owned_by": "vllm", "max_model_len": 1024}]}
+    with FaultServer(reader, delay=0.01, port=port) as server:
+        server.routes["/v1/models"] = small
+        process = spawn("ask", book, "-q", QUESTION, "--model", "scripted", "--base-url", server.url)
+        wait_for(lambda: len(server.requests) >= 3)
+        process.kill()
+        process.wait()
+    record, entries = only_reading()
+    for command in (["resume", record.id], ["extend", record.id], ["ask", "--from", record.id, "-q", "Why?"]):
+        down = memagent(*command)
+        assert down.code == 4, command
+        assert "no connection" in down.err
+        assert "budgets" not in down.err
+    assert only_reading() == (record, entries)
+    with FaultServer(reader, port=port) as server:
+        server.routes["/v1/models"] = small
+        resumed = memagent("resume", record.id, "--json")
+    assert (resumed.code, resumed.json["error"]) == (0, None)
+    assert resumed.json["turns"] >= record.planned
+
+
+def test_what_is_begun_while_a_server_is_down_assumes_nothing_of_it(memagent, book, tmp_path):
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    there = ["--model", "scripted", "--base-url", url]
+    jobs = tmp_path / "jobs.jsonl"
+    jobs.write_text("".join(json.dumps({"document": str(book), "question": f"{QUESTION} {n}"}) + "\n" for n in range(20)))
+    for command in (
+        ["ask", book, "-q", QUESTION],
+        ["ask", book, "-q", QUESTION, "--dry-run"],
+        ["batch", jobs, "-o", tmp_path / "out"],
+        ["watch", "add", "w", book, "-q", QUESTION],
+    ):
+        down = memagent(*command, *there)
+        assert (down.code, "no connection" in down.err) == (4, True), command
+    assert not (tmp_path / "out").exists()
+    assert "w" not in memagent("watch", "list").out.split()
+    with Journal.open() as journal:
+        assert not journal.list()
 
 
 def selective(messages):

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from memagent.errors import ModelUnavailableError
 from memagent.models.discovery import discover
 from memagent.models.endpoint import Endpoint
 from memagent.models.openai_compatible import DEFAULT_OVERHEAD, OpenAIEngine
 from memagent.models.server_tokenizer import ServerTokenizer
 from memagent.models.side_channel import SideChannel
+from memagent.models.tokenizers import ByteTokenizer
 from tests.faults import FaultServer
 from tests.servers import free_port
 
@@ -93,6 +95,45 @@ class TestEngine:
         with OpenAIEngine("m", server.url) as engine:
             assert engine.window is None
         assert "no model 'm', only: scripted" in caplog.text
+
+    def test_nobody_there_is_an_error_unless_nothing_has_to_be_asked(self) -> None:
+        url = f"http://bob:secret@127.0.0.1:{free_port()}/v1"
+        with (
+            OpenAIEngine("m", url) as engine,
+            pytest.raises(ModelUnavailableError, match=r"no connection .*running") as told,
+        ):
+            engine.check_reachable()
+        assert "secret" not in str(told.value)
+        with OpenAIEngine("m", url, window=100) as engine, pytest.raises(ModelUnavailableError):
+            engine.check_reachable()
+        with OpenAIEngine("m", url, window=100, tokenizer=ByteTokenizer()) as engine:
+            engine.check_reachable()
+
+    def test_a_server_is_reachable_whatever_it_says_and_once_it_is_there(self) -> None:
+        port = free_port()
+        with OpenAIEngine("m", f"http://127.0.0.1:{port}/v1") as engine:
+            with pytest.raises(ModelUnavailableError):
+                engine.check_reachable()
+            with FaultServer(port=port) as server:
+                engine.check_reachable()
+                server.routes["/v1/models"] = []
+                with OpenAIEngine("m", server.url) as other:
+                    other.check_reachable()
+            engine.check_reachable()  # it has said what there is to know
+
+    def test_a_window_that_is_larger_than_the_server_says_is_warned_about_once(
+        self, server: FaultServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.routes["/v1/models"] = listing("vllm", max_model_len=1024)
+        for given in (1024, 512):
+            with OpenAIEngine("m", server.url, window=given) as engine:
+                engine.check_reachable()
+        assert not caplog.text
+        with OpenAIEngine("m", server.url, window=4096) as engine:
+            engine.check_reachable()
+            engine.check_reachable()
+            assert engine.window == 4096
+        assert caplog.text.count("has a window of 1,024 tokens, as it says, and 4,096 are given") == 1
 
 
 def vllm_tokenize(body: dict[str, Any]) -> dict[str, Any]:

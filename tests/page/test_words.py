@@ -15,7 +15,7 @@ from tests.page.fakes import stored
         ("answered", "4821973", "supported", "good", "Supported by the document"),
         ("answered", "4821973", "partly", "fair", "Supported in part"),
         ("answered", "4821973", "unsupported", "fair", "Not supported: no passage was found"),
-        ("answered", "none", "not_found", "fair", "The document does not hold the answer"),
+        ("answered", "none", "not_found", "fair", "Not found: the model says that what it read does not hold the answer"),
         ("answered", "4821973", "doubted", "plain", "Verified: doubted"),
         ("answered", "4821973", None, "plain", "Not verified"),
         ("answered", "", None, "bad", "The model gave an empty answer"),

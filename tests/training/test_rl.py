@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 
 from memagent.errors import ConfigError, TrainingError
 from memagent.evaluation.runs import Run
-from memagent.models.open import open_model
+from memagent.models.open import model_folder, open_model, read_defaults
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
 from memagent.training.config import load_config
@@ -234,6 +235,59 @@ def test_the_weights_moved_and_the_checkpoint_reads_documents(whole: Path) -> No
     start = open_model("embedded")
     one, other = (dict(each.engine.model.float().named_parameters()) for each in (opened, start))  # type: ignore[attr-defined]
     assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_part_is_named_as_a_file_of_the_run_can_be(config_file: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file.txt").write_text("mine")
+    for name in (str(precious), "..", ".", "a/b", "", "a@b", "x" * 65):
+        for part in ("validation.task.0.name", "task.0.name"):
+            with pytest.raises(ConfigError, match=r"name: .*pattern"):
+                load_config(config_file, RlConfig, [f"{part}={name}"])
+    assert (precious / "file.txt").read_text() == "mine"
+    load_config(config_file, RlConfig, ["validation.task.0.name=Two.hops_4-a"])
+
+
+def test_a_run_that_another_process_is_at_is_left_alone(config_file: Path, tmp_path: Path) -> None:
+    config = load_config(config_file, RlConfig, ["steps=1"])
+    with begun(config, Launch(tmp_path / "run"), 1, lambda: Trainer(config, tmp_path / "run")) as first:
+        first.trainer.helpers.close()
+        samples = (tmp_path / "run" / "validation" / "four.jsonl").read_bytes()
+        other = load_config(config_file, RlConfig, ["validation.seed=77"])
+        made = []
+        again = begun(other, Launch(tmp_path / "run", resume=True), 1, lambda: made.append(1))
+        with pytest.raises(ConfigError, match="another process"), again:
+            pass
+        assert not made
+        assert (tmp_path / "run" / "validation" / "four.jsonl").read_bytes() == samples
+
+
+def test_weights_say_how_they_were_trained_to_read_if_their_start_did_not(config_file: Path, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    shutil.copytree(model_folder("embedded"), start)
+    (start / "memagent.toml").unlink()
+    sizes = {"question": 64, "chunk": 300, "memory": 80, "answer": 60}
+    given = [f"rollout.{name}_tokens={size}" for name, size in sizes.items()]
+    config = load_config(config_file, RlConfig, [f"start={start}", "rollout.profile=compact", *given])
+    trainer = Trainer(config, tmp_path / "run")
+    trainer.policy.save(tmp_path / "weights")
+    defaults = read_defaults(tmp_path / "weights")
+    assert (defaults.profile, defaults.budgets.model_dump(exclude_none=True)) == ("compact", {**sizes, "reasoning": 0})
+    kept = Trainer(load_config(config_file, RlConfig), tmp_path / "other")
+    kept.policy.save(tmp_path / "same")
+    for folder in (model_folder("embedded"), tmp_path / "same"):
+        assert (folder / "memagent.toml").read_text() == (model_folder("embedded") / "memagent.toml").read_text()
+
+
+def test_retention_is_not_reported_where_nothing_was_noted(config_file: Path, tmp_path: Path) -> None:
+    trainer = Trainer(load_config(config_file, RlConfig), tmp_path / "run")
+    batch = trainer.sample()
+    assert "retention" in summary(trainer, batch, [])
+    batch.groups = [
+        replace(one, readings=tuple(replace(reading, memories=[]) for reading in one.readings)) for one in batch.groups
+    ]
+    assert "retention" not in summary(trainer, batch, [])
 
 
 def test_killed_and_resumed_equals_never_stopped(config_file: Path, whole: Path, tmp_path: Path) -> None:

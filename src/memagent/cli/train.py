@@ -201,7 +201,9 @@ def export(
         else:
             from memagent.training.export import export_checkpoint
 
-            export_checkpoint(run, folder, checkpoint, dtype, _shares(blend))
+            step = export_checkpoint(run, folder, checkpoint, dtype, _shares(blend))
+            untrained = "" if step else ", the weights that the run began with: --checkpoint last has those after it"
+            err.print(f"[dim]checkpoint {checkpoint}: step {step}{untrained}[/]")
         err.print(f"the model: memagent ask … --model {plain(str(folder))}")
 
 

@@ -31,7 +31,7 @@ def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: f
         **{name: float(metrics[key]) for name, key in named.items() if key in metrics},
         "lr": rate,
         "memory_tokens": _mean(memories),
-        "retention": sum(reading["kept"] for reading in readings) / total if total else 1.0,
+        **({"retention": sum(reading["kept"] for reading in readings) / total} if total else {}),
         "truncated": _mean([float(reading["truncated"] > 0) for reading in readings]),
         "skipped": _mean([reading["skipped"] for reading in readings]),
         **{f"reward/{name}": _mean(values) for name, values in sorted(by_name.items())},

@@ -20,7 +20,7 @@ _MEANINGS = {
     "unsupported": Meaning(
         "fair", "Not supported", "Not supported: no passage was found that says so. Check the answer yourself"
     ),
-    "not_found": Meaning("fair", "Not in the document", "The document does not hold the answer"),
+    "not_found": Meaning("fair", "Not found", "Not found: the model says that what it read does not hold the answer"),
 }
 
 

@@ -69,6 +69,10 @@ class OpenModel:
     base_url: str | None = field(default=None, repr=False)  # which may have a password in it
     tokenizer: str | None = None
 
+    def check_reachable(self) -> None:
+        """Raises ModelUnavailableError if readings depend on what a server says of itself, and it cannot be reached."""
+        getattr(self.engine, "check_reachable", lambda: None)()
+
     def trained_for(self, reader: str) -> bool:
         """Whether the model was trained for a reader. A general model counts as trained for all."""
         return self.defaults.readers is None or reader in self.defaults.readers

@@ -41,6 +41,7 @@ log = logging.getLogger("memagent.models")
 
 # Most likely a wrong URL or a server that is not running: waiting half a minute would not help the user to see it.
 FIRST_CONTACT_RETRIES = 2
+_NOBODY = "Is the server running, and is this its address (--base-url, `base_url` in Python)?"
 # Tokens around a message where the server does not tell: the longest common chat forms, with a default system prompt.
 DEFAULT_OVERHEAD = 64
 # Seconds of waiting before another attempt that people notice, and between two warnings of such.
@@ -106,7 +107,7 @@ class OpenAIEngine:
         self._facts: ServerFacts | None = None
         self._answered = False
         self._told = -_SILENCE
-        self._closed = False
+        self._closed = self._warned = False
         self._limit_field = "max_tokens"
         self._refused_fields: set[str] = set()
 
@@ -174,6 +175,24 @@ class OpenAIEngine:
                 log.warning("%s lists no model %r, only: %s", self._endpoint.base_url, self.model, served)
             self._facts = facts
         return self._facts
+
+    def check_reachable(self) -> None:
+        """Raises ModelUnavailableError if the server, which is to say its window and to count tokens, cannot be reached.
+
+        Warns, once, if the window that was given is larger than what the server says.
+        """
+        told = self._window is not None and self._tokenizer is not None
+        facts = self.facts
+        if facts.window is not None and self._window is not None and facts.window < self._window and not self._warned:
+            self._warned = True
+            log.warning(
+                "%s has a window of %s tokens, as it says, and %s are given: prompts that it does not take are split",
+                *(self.address, f"{facts.window:,}", f"{self._window:,}"),
+            )
+        if told or self._answered or facts != ServerFacts() or self._channel.unreachable is None:
+            return
+        where, why = self._endpoint.base_url, self._endpoint.redact(self._channel.unreachable)
+        raise ModelUnavailableError(f"{where}: no connection ({why}). {_NOBODY}")
 
     def speculation(self) -> tuple[int, int] | None:
         """Tokens that the server guessed since it started and that were right; None where it shows no metrics."""
@@ -273,7 +292,7 @@ class OpenAIEngine:
         if isinstance(problem, GarbledReplyError):
             return ModelReplyError(what)
         if isinstance(problem, _NoServerError):
-            what += ". Is the server running, and is this its address (--base-url, `base_url` in Python)?"
+            what += f". {_NOBODY}"
         return ModelUnavailableError(what)
 
     async def _attempt(self, turn: Turn) -> Completion:

@@ -25,6 +25,7 @@ class SideChannel:
     def __init__(self, endpoint: Endpoint, *, timeout: float = 5.0) -> None:
         self.endpoint = endpoint
         self._timeout = timeout
+        self.unreachable: str | None = None  # why there was no connection the last time
         connect = min(timeout, 2.0)
         self._line = Line(self, endpoint, name="memagent-side-channel", connections=_CONNECTIONS, connect_seconds=connect)
 
@@ -40,10 +41,16 @@ class SideChannel:
         return self._request(url, None)
 
     def _request(self, url: str, body: Mapping[str, Any] | None) -> str | None:
+        missing = None
         try:
             return self._line.run(self._reply(url, body))
-        except (TimeoutError, UnreachableError, DroppedError, ModelError, CancelledError):
+        except UnreachableError as error:
+            missing = str(error)
             return None
+        except (TimeoutError, DroppedError, ModelError, CancelledError):
+            return None
+        finally:
+            self.unreachable = missing
 
     async def _reply(self, url: str, body: Mapping[str, Any] | None) -> str | None:
         async with asyncio.timeout(self._timeout):

@@ -44,18 +44,19 @@ class Desk:
     base_url: str | None
     options: ReadingOptions
 
-    def settings(self, job: Job) -> Settings:
-        """The settings of a job that has not begun. Raises ConfigError."""
+    def settings(self, job: Job, *, may_be_away: bool = False) -> Settings:
+        """The settings of a job that has not begun. Raises ConfigError, and ModelUnavailableError if the server of the
+        model cannot be reached, unless it may be away; then they are good for checks only."""
         usual = {
             name: value for name, value in self.options.items() if name != "reader_options" or "reader" not in job.options
         }
         chosen: ReadingOptions = {**usual, **job.options}  # type: ignore[typeddict-item]
-        return make_settings(self.opened, model=self.model, base_url=self.base_url, **chosen)
+        return make_settings(self.opened, model=self.model, base_url=self.base_url, may_be_away=may_be_away, **chosen)
 
     def check(self, job: Job) -> None:
         """Raises ConfigError for a job that cannot be read, whatever its document: an empty question, or budgets that its
         settings have no room for."""
-        settings = self.settings(job)
+        settings = self.settings(job, may_be_away=True)
         if not job.question.strip():
             raise ConfigError("the question is empty")
         if job.options:  # the usual ones were checked at the start, and a server that counts tokens may hang

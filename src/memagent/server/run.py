@@ -173,7 +173,7 @@ def built(
         store=store, journal=journal, shelf=shelf, opened=opened, model=model, base_url=base_url, options=options
     )  # fmt: skip
     asked = Job(owner=LOCAL, question="what?")
-    desk.check_settings(desk.settings(asked), asked.question)  # what cannot work is said before it serves
+    desk.check_settings(desk.settings(asked, may_be_away=True), asked.question)  # what cannot work is said before it serves
     service = Service(
         jobs=Jobs(desk, limits, metrics),
         store=store,
@@ -194,7 +194,7 @@ def readers_for(opened: OpenModel, model: str, base_url: str | None, options: Re
             continue
         try:
             own: ReadingOptions = {**options, "reader": name, "reader_options": {}}
-            settings = make_settings(opened, model=model, base_url=base_url, **own)
+            settings = make_settings(opened, model=model, base_url=base_url, may_be_away=True, **own)
         except MemagentError:
             continue
         if name == AUTO or all(getattr(settings.profile, one) for one in READERS[name]().templates if one != "note"):

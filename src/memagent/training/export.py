@@ -18,8 +18,9 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 def export_checkpoint(
     run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16", blend: Mapping[Path, float] | None = None
-) -> None:
-    """Writes weights of `dtype`, the tokenizer and memagent.toml; a folder that is not empty is left alone.
+) -> int:
+    """Writes weights of `dtype`, the tokenizer and memagent.toml, and returns the step of the checkpoint. A folder that is
+    not empty is left alone.
 
     `blend` are other runs and the shares that their checkpoints of this name have in the weights. Raises ConfigError,
     TrainingError or OutputError.
@@ -34,6 +35,7 @@ def export_checkpoint(
     first = {Checkpoints(run).folder(cast(Any, name)): 1 - sum(others.values())}
     rest = {Checkpoints(other).folder(cast(Any, name)): share for other, share in others.items()}
     write_mean({**first, **rest}, folder, dtype)
+    return int(next(iter(first)).resolve().name)
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Lfm2Config, Lfm2Fo
 
 from memagent.errors import TrainingError
 from memagent.models.local import quiet
+from memagent.profiles import profile_paths
 from memagent.training.checkpoints import writing_model
 from memagent.training.config import ModelShape, SftConfig
 
@@ -71,6 +73,14 @@ def new_model(config: SftConfig, folder: Path) -> Path:
                 tokenizer.save_pretrained(folder)
                 (folder / "memagent.toml").write_text(settings_text(config), encoding="utf-8")
     return folder
+
+
+def trained_as(profile: str, budgets: Mapping[str, int] | None = None) -> str:
+    """The memagent.toml of a model that had none before it was trained with a profile, and budgets in tokens. A profile
+    that is somebody's file is not named, since the folder may be read elsewhere."""
+    named = f'profile = "{profile}"\n' if profile in profile_paths() else ""
+    parts = "".join(f"{name} = {value}\n" for name, value in (budgets or {}).items())
+    return "# How to read with this model: what it was trained on.\n" + named + (f"\n[budgets]\n{parts}" if parts else "")
 
 
 def settings_text(config: SftConfig) -> str:

@@ -56,6 +56,10 @@ class Policy:
         # With adapters the reference is the same model without them; otherwise a frozen copy.
         self._reference = copy.deepcopy(self.causal).requires_grad_(False) if reference and self.adapter is None else None
 
+    def reads_as(self, settings: str) -> None:
+        """What memagent.toml says in folders of these weights, unless that of the start says something."""
+        self._beside.setdefault("memagent.toml", settings.encode())
+
     @property
     def window(self) -> int | None:
         """The tokens that the model computes with at once, if its configuration says so."""

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from memagent.training.curriculum import Curriculum
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
+from memagent.training.model import trained_as
 from memagent.training.optimizers import restore
 from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import RlConfig
@@ -64,6 +65,8 @@ class Trainer:
         opened = self.opened(0)
         plans_of_run(config, opened)  # raises what is wrong before anything is written
         settings_by_name(config, opened, config.validation, config.validation.task)
+        reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
+        self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
         self.tokenizer = opened.engine.tokenizer
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
@@ -231,7 +234,7 @@ def summary(trainer: Trainer, batch: Batch, steps: Sequence[Step]) -> dict[str, 
         "lr": trainer.config.update.rate_at(trainer.step - 1),
         **statistics.mean(),
         "memory_tokens": _mean([count(reading.memories[-1]) for reading in readings if reading.memories]),
-        "retention": kept / total if total else 1.0,
+        **({"retention": kept / total} if total else {}),  # nothing was noted, so nothing could be kept
         "truncated": _mean([float(reading.truncated > 0) for reading in readings]),
         "skipped": _mean([reading.skipped for reading in readings]),
         **{f"reward/{name}": _mean(values) for name, values in sorted(by_name.items())},

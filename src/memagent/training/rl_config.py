@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -125,7 +125,7 @@ class Documents(Part):
     """Samples of a `task` of the catalogue, made on the fly with its `options`, or of a `file`. `tokens`, the length of
     documents, is for those that are made. `reader` reads them, with `reader_options`; by default that of `rollout`."""
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # of a file and a folder of the run, too
     task: str | None = None
     file: Path | None = None
     tokens: Sequence[int] = ()

@@ -77,11 +77,16 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
     if threads := config.threads or (config.processes > 1 and max(1, (os.cpu_count() or 1) // config.processes)):
         torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
-    trainer, checkpoints = make(), Checkpoints(launch.out)
+    checkpoints = Checkpoints(launch.out)
     with ExitStack() as held:
-        with writing(launch.out):
-            launch.out.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(launch.out))
+        if launch.out.is_dir():  # making a trainer writes samples there, which another process may be reading
+            held.enter_context(locked(launch.out))
+            trainer = make()
+        else:
+            trainer = make()
+            with writing(launch.out):
+                launch.out.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(launch.out))
         resumed = launch.resume and checkpoints.exist()
         if resumed:
             _restore(trainer, checkpoints.load())

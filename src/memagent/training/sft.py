@@ -34,7 +34,7 @@ from memagent.training.growth import write_deeper
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
-from memagent.training.model import new_model
+from memagent.training.model import new_model, trained_as
 from memagent.training.optimizers import Optimizers
 from memagent.training.policy import Policy
 from memagent.training.rows import Batch, reply_tokens
@@ -99,6 +99,7 @@ class Trainer:
         self.make_step = StepMaker(config, start)
         self.make_step.opened()  # raises what is wrong with the books
         profile = load_profile(config.profile)
+        self.policy.reads_as(trained_as(config.profile))
         self.held_out = open_source(self.policy.tokenizer, config.validation_books, profile, "eval")
         self.mixtures: list[Mixture | ReadingMixture] = [*config.mixture, *config.reading]
         self.average = Average(self.policy.parameters(), plan.average)
