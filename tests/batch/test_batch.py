@@ -47,6 +47,17 @@ def test_the_table_has_the_order_of_the_jobs(memagent, server, tmp_path):
     assert (rows[0]["meta"], rows[0]["document"], rows[0]["turns"]) == ('"é"', "d0.txt", "4")
 
 
+def test_records_of_a_job_have_the_order_of_its_questions(tmp_path):
+    asked = [("A", "Who?"), ("A", "When?"), ("A", "Where?"), ("B", "Why?")]
+    ended = [asked[3], asked[1], asked[2], asked[0]]
+    lines = "".join(json.dumps({"id": id, "question": question}) + "\n" for id, question in ended)
+    (tmp_path / "results.jsonl").write_text(lines)
+    results = records_of.Results(
+        tmp_path / "results.jsonl", {"A": 0, "B": 1}, lambda number: [q for id, q in asked if id == "AB"[number]]
+    )
+    assert [(one["id"], one["question"]) for one in results] == asked
+
+
 def test_no_cell_of_the_table_is_a_formula(tmp_path):
     texts = ["=1+1", "+1-1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-5", "+1,200.50", "-5 %", "-1.5e-3", "a = b", "— none"]
     lines = [records_of.failed(Job(number=0, id=text, questions=(), form=0), text, MemagentError(text)) for text in texts]

@@ -115,7 +115,7 @@ class BatchFolder:
     @property
     def results(self) -> Results:
         """The records, in the order of the jobs."""
-        return Results(self.path / "results.jsonl", self.jobs.numbers())
+        return Results(self.path / "results.jsonl", self.jobs.numbers(), self.jobs.asked)
 
     def finish(self, parquet: bool) -> None:
         """Writes the tables, and marks the batch as finished."""

@@ -156,6 +156,11 @@ class JobFile:
         """The jobs in order, each loaded when it is asked for. Raises ConfigError if the file has changed since."""
         return self._loaded(range(len(self)))
 
+    def asked(self, number: int) -> tuple[str, ...]:
+        """The questions of a job."""
+        [job] = self._loaded([number])
+        return job.questions
+
     def longest_first(self) -> Iterator[Job]:
         """The jobs by the size of their documents, so that no long one is left when all others have ended. Of folders and
         patterns the size is not known: they come last."""

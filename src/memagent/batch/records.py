@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from memagent.batch.jobs import Job
 from memagent.errors import MemagentError, MissingExtraError, failure_kind
@@ -108,11 +110,13 @@ class Summary:
 
 
 class Results:
-    """The records in a file, in the order of their jobs, read one at a time."""
+    """The records in a file, in the order of their jobs, read a job at a time. Those of a job are in the order of its
+    questions, which `questions` gives by the number of the job."""
 
-    def __init__(self, file: Path, numbers: Mapping[str, int]) -> None:
+    def __init__(self, file: Path, numbers: Mapping[str, int], questions: Callable[[int], Sequence[str]]) -> None:
         self._file = file
         self._numbers = numbers
+        self._questions = questions
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         places = list[tuple[int, int]]()
@@ -121,9 +125,18 @@ class Results:
             for line in stream:
                 places.append((self._numbers[json.loads(line)["id"]], start))
                 start += len(line)
-            for _, place in sorted(places):
-                stream.seek(place)
-                yield json.loads(stream.readline())
+            for number, group in groupby(sorted(places), itemgetter(0)):
+                records = [self._read(stream, place) for _, place in group]
+                if len(records) > 1:
+                    asked = {question: place for place, question in enumerate(self._questions(number))}
+                    records.sort(key=lambda record: asked.get(record["question"], len(asked)))
+                yield from records
+
+    @staticmethod
+    def _read(stream: BinaryIO, place: int) -> dict[str, Any]:
+        stream.seek(place)
+        record: dict[str, Any] = json.loads(stream.readline())
+        return record
 
 
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
