@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,16 @@ def test_rows_that_need_more_than_their_length_do_not_fill_a_batch_many_times_ov
     recipe = Recipe(tokens=(1, 1), stated=1.0)
     batch = mixture_batch(source, generator(1, "test", 0), recipe, 2_000)
     assert 2_000 <= sum(max(at) + 2 for at in batch.at) < 2_500
+
+
+@pytest.mark.parametrize("profile", ["compact", "default"])
+@pytest.mark.parametrize("answer", [0.0, 1.0], ids=["updates", "answers"])
+def test_turns_of_readings_fill_a_batch_and_hardly_more_whatever_the_profile_says(
+    source: Source, profile: str, answer: float
+) -> None:
+    recipe = TaskRecipe(task="niah_single_2", tokens=(700, 800), chunk=(300, 320), answer=answer)
+    batch = mixture_batch(replace(source, profile=load_profile(profile)), generator(1, "test", 0), recipe, 8_000)
+    assert 3_000 < sum(max(at) + 2 for at in batch.at) < 9_000
 
 
 def test_quiet_is_the_share_of_turns_without_change_that_are_trained_on(source: Source) -> None:

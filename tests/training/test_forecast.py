@@ -96,6 +96,15 @@ def test_memory_is_that_of_what_is_asked_for(planned: Callable[..., RlConfig]) -
     assert forecast_rl(without).update_flops < plain.update_flops
 
 
+def test_an_update_holds_at_least_one_conversation(planned: Callable[..., RlConfig]) -> None:
+    config = planned()
+    small, least = (
+        forecast_rl(config.model_copy(update={"update": config.update.model_copy(update={"batch_tokens": tokens})}))
+        for tokens in (64, 160 + 48 + 48 + 48)
+    )
+    assert small.memory["an update"] == least.memory["an update"]
+
+
 def test_a_run_of_more_steps_takes_longer_in_proportion(planned: Callable[..., RlConfig]) -> None:
     short, long = forecast_rl(planned(steps=3)), forecast_rl(planned(steps=300))
     assert long.flops == pytest.approx(100 * short.flops, rel=0.05)  # other documents are drawn

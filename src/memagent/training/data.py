@@ -31,8 +31,8 @@ from memagent.training.vocabulary import subword_words
 
 # Characters of book text per token, high enough that a chunk is seldom too short to be cut.
 _CHARS_PER_TOKEN = 3.3
-# Tokens of a turn beside its chunk, about: question, memory, reply.
-_BESIDE = 90
+# Tokens of a turn beside its chunk, about: with a profile of few words, and of question, memory and reply alone.
+_BESIDE, _FIELDS = 90, 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,10 @@ class Source:
     def prompt(self, text: str) -> list[int]:
         """The token ids of a prompt, up to where the reply begins."""
         return self.chat.encode([{"role": "user", "content": text}])
+
+    def beside(self, template: str) -> int:
+        """The tokens of a turn beside its chunk, about."""
+        return max(_BESIDE, len(self.prompt(self.profile.wording(template))) + _FIELDS)
 
     def row(self, prompt: Sequence[int], reply: Sequence[Piece]) -> Row:
         """One conversation, with a loss on the reply and its end."""
@@ -192,7 +196,7 @@ def _task_rows(source: Source, rng: random.Random, recipe: TaskRecipe, batch_tok
     """Turns of as many readings as it takes: their answers, or their updates."""
     size = rng.randint(*recipe.chunk)
     answers = rng.random() < recipe.answer
-    count = max(1, batch_tokens // (_BESIDE if answers else size + _BESIDE))
+    count = max(1, batch_tokens // (source.beside("answer") if answers else size + source.beside("update")))
 
     def chosen(turn: RightTurn) -> bool:
         if answers or turn.what in ("answer", "lost"):

@@ -88,7 +88,10 @@ def forecast_rl(config: RlConfig) -> Forecast:
     if kept and not config.policy.lora.rank:
         memory["reference"] = size * _width(config.policy)
     share = reply / (prompt + reply)
-    memory["an update"] = _update(model, config.policy, config.update.batch_tokens, share)
+    longest = max(
+        plan.budgets.question + plan.budgets.memory + plan.budgets.chunk + plan.budgets.update_tokens for plan in plans
+    )
+    memory["an update"] = _update(model, config.policy, max(config.update.batch_tokens, longest), share)
     memory["sampling"] = _sampling(model, config.policy, config.rollout.batch_tokens)
     active = _active(model)
     return Forecast(
