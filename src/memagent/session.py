@@ -165,6 +165,7 @@ class Session:
         plan = self.plan(record.question, Base.from_json(self.journal.base(record.id)).chunks)
         # A file may have moved; its text may not have changed.
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
+        document |= {"paths": self.paths} if self.paths else {}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
         closed = record.status == "answered"
         check_cancelled()

@@ -109,6 +109,24 @@ def test_what_is_begun_while_a_server_is_down_assumes_nothing_of_it(memagent, bo
         assert not journal.list()
 
 
+def test_another_text_at_the_new_place_of_a_document_is_named(memagent, book, tmp_path):
+    with FaultServer(reader, delay=0.01) as server:
+        process = spawn("ask", book, "-q", QUESTION, *options(server))
+        wait_for(lambda: len(server.requests) >= 2)
+        process.kill()
+        process.wait()
+        record, _ = only_reading()
+        moved = book.rename(tmp_path / "moved.txt")
+        other = tmp_path / "other.txt"
+        other.write_text("Something else.")
+        wrong = memagent("resume", record.id, other)
+        assert wrong.code != 0
+        assert f"{other} is not the text that was read, which was at {book}" in wrong.err
+        assert "extend" not in wrong.err
+        right = memagent("resume", record.id, moved, "--json")
+    assert (right.code, right.json["answer"]) == (0, "4821973")
+
+
 def selective(messages):
     """A model for readers that skip, take notes and search: it writes down the sentence and nothing else."""
     prompt = messages[-1]["content"]
