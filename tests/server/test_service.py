@@ -502,7 +502,7 @@ def test_documents_that_are_being_opened_keep_nobody_else_waiting(tmp_path, monk
 
     opened = Shelf.open
     monkeypatch.setattr(Shelf, "open", slow)
-    with served(model(), tmp_path, limits=Limits(readings=12)) as client:
+    with served(model(), tmp_path, limits=Limits(readings=12, readings_per_key=12)) as client:
         try:
             asked = [client.post("/v1/readings", json={"question": "the code?", "text": TEXT}).json() for _ in range(12)]
             assert all(opening.acquire(timeout=10) for _ in range(12))
