@@ -187,6 +187,22 @@ def test_a_server_that_comes_late_is_waited_for_by_a_real_service(tmp_path) -> N
     assert service.stop() == 0
 
 
+def test_what_a_service_took_while_its_server_was_away_is_read_with_the_window_that_the_server_has(tmp_path) -> None:
+    port = free_port()
+    service = ServiceProcess(tmp_path / "home", ["--model", "scripted", "--base-url", f"http://127.0.0.1:{port}/v1"])
+    service.start()
+    with service.client as client:
+        id = client.post("/v1/readings", json=ASKED).json()["id"]
+        until(lambda: client.get("/ready").json().get("waiting") == MODEL)
+        with FaultServer(by_server, port=port) as server:
+            server.routes["/v1/models"] = {"data": [{"id": "scripted", "owned_by": "vllm", "max_model_len": 1024}]}
+            found = ended(client, id)
+            most = max(len(request["messages"][-1]["content"].split()) for request in server.requests)
+        assert (found["status"], found["error"]) == ("answered", None)
+        assert most < 1024
+    assert service.stop() == 0
+
+
 class NoRoom(io.BytesIO):
     """A file on a full disk: it is opened, and cannot be written."""
 
