@@ -309,8 +309,9 @@ import torch
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(50):
-        pieces = [torch.zeros(1_000_000), torch.zeros(2_000_000), torch.zeros(5_000_000)]
-        del pieces
+        states = torch.zeros(1000, 1000)
+        scale = (states @ states).float().square().mean(-1, keepdim=True)
+        normed = (states * scale).to(torch.bfloat16)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 faults()
