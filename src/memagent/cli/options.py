@@ -238,14 +238,6 @@ def _chosen(
     trust_usage: TrustUsage = None,
     predict: Predict = False,
 ) -> Chosen:
-    given = {
-        "passages": passages,
-        "rounds": rounds,
-        "focus": focus,
-        "rereads": rereads,
-        "exit": exit,
-        "through_memory": through_memory,
-    }
     return Chosen(
         model=model,
         base_url=server_of(model, base_url),
@@ -258,7 +250,9 @@ def _chosen(
         options=ReadingOptions(
             profile=profile,
             reader=reader,
-            reader_options={name: value for name, value in given.items() if value is not None},
+            reader_options=_given(
+                passages=passages, rounds=rounds, focus=focus, rereads=rereads, exit=exit, through_memory=through_memory
+            ),
             question_tokens=question_tokens,
             chunk_tokens=chunk_tokens,
             memory_tokens=memory_tokens,
@@ -270,6 +264,11 @@ def _chosen(
             rules=rules,  # type: ignore[typeddict-item]  # checked by make_settings
         ),
     )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that are given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def sharing(
