@@ -59,7 +59,7 @@ def main() -> None:
                     for reader in given.reader or ["memory"]:
                         settings = make_settings(opened, model=model, reader=reader)
                         [row] = measured(opened, settings, file, given.batch, f"{number}-{reader}")
-                        rows.append({"model": model, **row, "reader": reader, **about})
+                        rows.append({"model": model, **row, **about})
                         print({name: rows[-1][name] for name in COLUMNS}, file=sys.stderr)
             write(given.out, COLUMNS, [{name: row[name] for name in COLUMNS} for row in rows])
 

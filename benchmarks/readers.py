@@ -62,7 +62,7 @@ def measured(opened: OpenModel, settings: Settings, samples: Path, batch: int, n
         right = sum(record.scores["strict"] for record in records)
         interval = wilson(right, len(records))
         yield {
-            "reader": name or settings.reader,
+            "reader": settings.reader,
             "task": task,
             "tokens": tokens,
             "n": len(records),
@@ -167,7 +167,11 @@ def compare(given: argparse.Namespace, opened: OpenModel) -> None:
                 write_samples(recipe, file)
                 write_samples(replace(recipe, samples=max(1, given.alone), seed=given.seed + 1), file.with_suffix(".alone"))
                 made = list(islice(SampleFile.open(file.with_suffix(".alone")), given.alone))
-                here = [row for name, one in settings.items() for row in measured(opened, one, file, given.batch, name)]
+                here = [
+                    {**row, "reader": name}
+                    for name, one in settings.items()
+                    for row in measured(opened, one, file, given.batch, name)
+                ]
                 seconds: dict[str, list[float]] = {name: [] for name in settings}
                 for sample in made:
                     for name, one in settings.items():
