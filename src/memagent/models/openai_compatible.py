@@ -107,7 +107,7 @@ class OpenAIEngine:
         self._facts: ServerFacts | None = None
         self._answered = False
         self._told = -_SILENCE
-        self._closed = self._warned = False
+        self._closed = False
         self._limit_field = "max_tokens"
         self._refused_fields: set[str] = set()
 
@@ -173,23 +173,18 @@ class OpenAIEngine:
             if facts.models and self.model not in facts.models:
                 served = ", ".join(facts.models[:20])
                 log.warning("%s lists no model %r, only: %s", self._endpoint.base_url, self.model, served)
+            if self._window is not None and self._window > (facts.window or self._window):
+                log.warning(
+                    "%s has a window of %s tokens, as it says, and %s are given: prompts that it does not take are split",
+                    *(self._endpoint.base_url, f"{facts.window:,}", f"{self._window:,}"),
+                )
             self._facts = facts
         return self._facts
 
     def check_reachable(self) -> None:
-        """Raises ModelUnavailableError if the server, which is to say its window and to count tokens, cannot be reached.
-
-        Warns, once, if the window that was given is larger than what the server says.
-        """
+        """Raises ModelUnavailableError if the server, which is to say its window and to count tokens, cannot be reached."""
         told = self._window is not None and self._tokenizer is not None
-        facts = self.facts
-        if facts.window is not None and self._window is not None and facts.window < self._window and not self._warned:
-            self._warned = True
-            log.warning(
-                "%s has a window of %s tokens, as it says, and %s are given: prompts that it does not take are split",
-                *(self.address, f"{facts.window:,}", f"{self._window:,}"),
-            )
-        if told or self._answered or facts != ServerFacts() or self._channel.unreachable is None:
+        if self.facts != ServerFacts() or told or self._answered or self._channel.unreachable is None:
             return
         where, why = self._endpoint.base_url, self._endpoint.redact(self._channel.unreachable)
         raise ModelUnavailableError(f"{where}: no connection ({why}). {_NOBODY}")

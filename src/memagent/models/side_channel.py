@@ -41,16 +41,15 @@ class SideChannel:
         return self._request(url, None)
 
     def _request(self, url: str, body: Mapping[str, Any] | None) -> str | None:
-        missing = None
+        text = unreachable = None
         try:
-            return self._line.run(self._reply(url, body))
+            text = self._line.run(self._reply(url, body))
         except UnreachableError as error:
-            missing = str(error)
-            return None
+            unreachable = str(error)
         except (TimeoutError, DroppedError, ModelError, CancelledError):
-            return None
-        finally:
-            self.unreachable = missing
+            pass
+        self.unreachable = unreachable
+        return text
 
     async def _reply(self, url: str, body: Mapping[str, Any] | None) -> str | None:
         async with asyncio.timeout(self._timeout):
