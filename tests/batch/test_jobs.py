@@ -132,3 +132,14 @@ def test_long_documents_are_read_first(tmp_path):
     assert order == ["both", "long", "text", "middle", "short", "*", "gone", "folder"]
     assert [job.number for job in jobs.longest_first()] == [list(jobs.numbers()).index(id) for id in order]
     assert [job.id for job in jobs] == [line["id"] for line in lines]
+
+
+def test_the_questions_of_a_job_are_not_missed_if_its_line_is_gone(tmp_path):
+    path = tmp_path / "jobs.jsonl"
+    path.write_text(json.dumps({"text": "A.", "questions": ["Who?", "When?"]}) + "\n")
+    file = JobFile.open(path)
+    assert file.asked(0) == ("Who?", "When?")
+    path.write_text("changed\n")
+    assert file.asked(0) == ()
+    path.unlink()
+    assert file.asked(0) == ()

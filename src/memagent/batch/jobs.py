@@ -157,8 +157,11 @@ class JobFile:
         return self._loaded(range(len(self)))
 
     def asked(self, number: int) -> tuple[str, ...]:
-        """The questions of a job."""
-        [job] = self._loaded([number])
+        """The questions of a job; none if its line has changed since the file was opened."""
+        try:
+            [job] = self._loaded([number])
+        except (ConfigError, OSError):
+            return ()
         return job.questions
 
     def longest_first(self) -> Iterator[Job]:
