@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
@@ -164,8 +164,11 @@ class Session:
         record = self.journal.resumable(id)
         plan = self.plan(record.question, Base.from_json(self.journal.base(record.id)).chunks)
         # A file may have moved; its text may not have changed.
+        before = [str(path) for path in cast(Sequence[Any], record.document.get("paths") or ())]
+        if self.document.digest != record.document["digest"] and self.paths and before and self.paths != before:
+            said = f"{self.paths[0]} is not the text that was read, which was at {', '.join(before)}"
+            raise JournalError(f"reading {record.id}: {said}")
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
-        document |= {"paths": self.paths} if self.paths else {}
         self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
         closed = record.status == "answered"
         check_cancelled()
