@@ -79,11 +79,10 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
     torch.manual_seed(config.seed)
     checkpoints = Checkpoints(launch.out)
     with ExitStack() as held:
-        if launch.out.is_dir():  # making a trainer writes samples there, which another process may be reading
+        if there := launch.out.is_dir():  # making a trainer writes samples there, which another process may be reading
             held.enter_context(locked(launch.out))
-            trainer = make()
-        else:
-            trainer = make()
+        trainer = make()
+        if not there:
             with writing(launch.out):
                 launch.out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(launch.out))
