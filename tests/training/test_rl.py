@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -15,12 +16,14 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from memagent.errors import ConfigError, TrainingError
 from memagent.evaluation.runs import Run
 from memagent.models.open import model_folder, open_model, read_defaults
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
+from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import load_config
 from memagent.training.model import load_model
 from memagent.training.rl import Batch, Trainer, run, summary
@@ -458,3 +461,36 @@ def test_a_question_that_is_too_long_begins_no_run_however_late_it_would_be_draw
     config = load_config(tmp_path / "config.toml", RlConfig)
     with pytest.raises(ConfigError, match=r"the question of sample s7 has .* tokens, the question budget is"):
         Trainer(config, tmp_path / "run")
+
+
+def test_a_resumed_run_says_which_of_its_files_have_changed_and_forgets_scores_of_another_validation(
+    config_file: Path, tmp_path: Path
+) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text(TEXT, encoding="utf-8")
+    run_folder = tmp_path / "run"
+    common = [f"books=['{book}']", "validation.every=1", "rollout.resample=0"]
+
+    def resumed(steps: int, *changes: str) -> tuple[Trainer, str]:
+        console = Console(file=io.StringIO(), width=200)
+        config = load_config(config_file, RlConfig, [*common, f"steps={steps}", *changes])
+        made = run(config, Launch(run_folder, resume=True, console=console))
+        return made, console.file.getvalue()  # type: ignore[attr-defined]
+
+    first, said = resumed(1)
+    best = (run_folder / "best").resolve().name
+    first.best = 2.0  # no later score can be as good
+    Checkpoints(run_folder).save(1, first.save, {**first.state(), "scored": first.scored}, best=best == "000001")
+    assert "changed" not in said
+
+    same, said = resumed(2)
+    assert same.best == 2.0
+    assert "changed" not in said
+
+    book.write_text(TEXT + TEXT, encoding="utf-8")
+    other, said = resumed(3, "validation.seed=78")
+    assert f"{book} has changed" in said
+    assert "validation has changed" in said
+    assert 0 <= other.best <= 1
+    assert (run_folder / "best").resolve().name == "000003"
+    assert resumed(3, "validation.seed=78")[1].count("has changed") == 0

@@ -99,8 +99,7 @@ class RunLog:
         kept = file.with_name(f"config-to-{step:06d}.toml")
         with atomic_file(kept) as stream:
             stream.write(former)
-        if self._screen is not None:
-            self._screen.say(f"the configuration has changed at step {step}; the former one is in {kept}")
+        self.say(f"the configuration has changed at step {step}; the former one is in {kept}")
 
     def metrics(self, step: int, part: Literal["train", "validation"], values: Mapping[str, Any]) -> None:
         """The values of a step: {name: number} or {name: {key: number}}. TypeError for anything else, OutputError when
@@ -127,6 +126,11 @@ class RunLog:
             mirror.write(step, scalars)
         if self._screen is not None:
             self._screen.timing(seconds, speed)
+
+    def say(self, text: str) -> None:
+        """A line on the console, about the run as a whole."""
+        if self._screen is not None:
+            self._screen.say(text)
 
     def close(self) -> None:
         """Ends the log; a second call does nothing. Raises OutputError when the last events cannot be written."""

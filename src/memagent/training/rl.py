@@ -24,6 +24,7 @@ from memagent.training.average import Average
 from memagent.training.credit import CreditedRow, credits, expand, merge, parts, weigh
 from memagent.training.curriculum import Curriculum
 from memagent.training.helpers import Helpers, dealt
+from memagent.training.inputs import measured_on
 from memagent.training.log import RunLog
 from memagent.training.loss import Statistics
 from memagent.training.model import trained_as
@@ -135,6 +136,12 @@ class Trainer:
         """Writes the weights that are kept as a model folder."""
         with self.average.in_place():
             self.policy.save(folder)
+
+    @property
+    def scored(self) -> str:
+        """What validations score: their samples, and how they are read and judged."""
+        validation = self.config.validation
+        return measured_on([getattr(validation, name) for name in ("seed", "score", "temperature", "top_p", "task")])
 
     def state(self) -> dict[str, Any]:
         """Everything that a batch changes."""

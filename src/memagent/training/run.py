@@ -16,13 +16,20 @@ from memagent.errors import TrainingError
 from memagent.files import locked, writing
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import RunConfig
+from memagent.training.inputs import changed_files
 from memagent.training.log import RunLog
 
 
 class Trainer(Protocol):
-    """What a run needs of a trainer to save and restore it. `step` counts from 0."""
+    """What a run needs of a trainer to save and restore it. `step` counts from 0; `best` is -1 before a validation."""
 
     step: int
+    best: float
+
+    @property
+    def scored(self) -> str:
+        """What validations score, in one word: `best` counts only among scores of the same."""
+        ...
 
     def save(self, folder: Path) -> None: ...
 
@@ -66,7 +73,8 @@ class Run(Generic[T]):
 
     def save(self, *, best: bool) -> None:
         """Writes a checkpoint of where the trainer is. Raises OutputError."""
-        self.checkpoints.save(self.trainer.step, self.trainer.save, self.trainer.state(), best=best)
+        state = {**self.trainer.state(), "scored": self.trainer.scored}
+        self.checkpoints.save(self.trainer.step, self.trainer.save, state, best=best)
 
 
 @contextmanager
@@ -87,8 +95,11 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
                 launch.out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(launch.out))
         resumed = launch.resume and checkpoints.exist()
+        scored = trainer.scored
         if resumed:
-            _restore(trainer, checkpoints.load())
+            state = checkpoints.load()
+            _restore(trainer, state)
+            scored = state.get("scored", scored)  # versions before this one did not note it
         log = RunLog(
             launch.out,
             step=trainer.step if resumed else -1,
@@ -99,6 +110,11 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
             source=launch.source,
         )
         held.enter_context(log)
+        for path in changed_files(launch.out, config, resumed=resumed):
+            log.say(f"{path} has changed since the run read it: from step {trainer.step} on, batches are made of it as it is")
+        if resumed and trainer.best >= 0 and scored != trainer.scored:
+            trainer.best = -1.0
+            log.say("validation has changed: the next one is the best, whatever the scores before it")
         yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps))
 
 

@@ -32,6 +32,7 @@ from memagent.training.data import StepMaker, mixture_batch, open_source
 from memagent.training.graphs import Graphs
 from memagent.training.growth import write_deeper
 from memagent.training.helpers import Helpers, dealt
+from memagent.training.inputs import measured_on
 from memagent.training.log import RunLog
 from memagent.training.metrics import Tally
 from memagent.training.model import new_model, trained_as
@@ -108,6 +109,14 @@ class Trainer:
         self.tokens = 0
         self.best = -1.0
         self.tally = Tally()  # since the metrics were last logged
+
+    @property
+    def scored(self) -> str:
+        """What validations score: the rows of the mixtures, and the books that they are made of."""
+        config = self.config
+        rows = [mixture.model_copy(update={"weight": None}) for mixture in self.mixtures]
+        drawn = [config.seed, config.validation_batches, config.schedule.batch_tokens]
+        return measured_on([rows, drawn, config.profile, config.validation_books])
 
     def state(self) -> dict[str, Any]:
         """Everything that a step changes."""
