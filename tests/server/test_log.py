@@ -54,6 +54,11 @@ def test_the_log_of_a_service_has_no_text_and_no_keys(tmp_path, form: str) -> No
         told = [json.loads(line) for line in lines]
         one = next(line for line in told if line["message"] == "request" and line["code"] == 202)
         assert (one["method"], one["route"], one["key"], one["level"]) == ("POST", "/v1/readings", "ann", "info")
+        assert (one["client"], one["reading"]) == ("127.0.0.1", id)
+        looked = [line for line in told if line.get("route") == "/v1/readings/{id}" and line["code"] == 200]
+        assert {line["reading"] for line in looked} == {id}
+        (unknown,) = [line for line in told if line.get("code") == 404 and line["route"] == "/v1/readings/{id}"]
+        assert "reading" not in unknown
 
 
 REQUESTS = {"text": (" request ", " reading "), "json": ('"message": "request"', '"message": "reading"')}

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig
 
+import memagent
 from memagent.driver import read
 from memagent.errors import ConfigError
 from memagent.journal import Journal
@@ -103,6 +104,8 @@ def test_a_text_is_read_and_asked_again(tmp_path) -> None:
         metrics = client.get("/metrics").text
         assert 'memagent_readings_total{status="answered"} 3.0' in metrics
         assert 'memagent_answers_total{status="supported"} 3.0' in metrics
+        assert f'memagent_build_info{{version="{memagent.__version__}"}} 1.0' in metrics
+        assert float(metrics.split("\nprocess_open_fds ")[1].split()[0]) > 0
         assert 'memagent_requests_total{code="202",route="/v1/readings/{id}/ask"} 2.0' in metrics
         assert client.delete(f"/v1/readings/{third['id']}").status_code == 204
         assert client.get(f"/v1/readings/{third['id']}").status_code == 404

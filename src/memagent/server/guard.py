@@ -51,17 +51,19 @@ class Guard:
                 message["headers"] = [*message["headers"], *(item for item in _HEADERS if item[0] not in given)]
             await send(message)
 
-        try:
-            if (refused := self._refusal(headers)) is not None:
-                await refused(scope, receive, counted)
-            else:
-                with tracing.incoming(headers):
-                    await self._app(scope, _bounded(receive, self._limit), counted)
-        finally:
-            route, took = getattr(scope.get("route"), "path", "other"), time.monotonic() - began
-            self._metrics.requested(route, code, took)
-            key = scope.get("state", {}).get("owner")
-            log.told(_LOG, "request", method=scope["method"], route=route, code=code, key=key, seconds=round(took, 4))
+        with log.line_of_request() as noted:
+            try:
+                if (refused := self._refusal(headers)) is not None:
+                    await refused(scope, receive, counted)
+                else:
+                    with tracing.incoming(headers):
+                        await self._app(scope, _bounded(receive, self._limit), counted)
+            finally:
+                route, took = getattr(scope.get("route"), "path", "other"), time.monotonic() - began
+                self._metrics.requested(route, code, took)
+                client = (scope.get("client") or (None,))[0]
+                asked = {"method": scope["method"], "route": route, "code": code, "client": client, **noted}
+                log.told(_LOG, "request", **asked, seconds=round(took, 4))
 
     def _refusal(self, headers: dict[str, str]) -> Response | None:
         length = headers.get("content-length", "")

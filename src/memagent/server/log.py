@@ -11,6 +11,9 @@ import json
 import logging
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -54,6 +57,25 @@ _seldom = _Seldom()
 def told(log: logging.Logger, event: str, **fields: Any) -> None:
     """Logs that something happened. Fields that are None are left out."""
     log.info(event, extra={_FIELDS: {name: value for name, value in fields.items() if value is not None}})
+
+
+_request: ContextVar[dict[str, Any]] = ContextVar("what the line of the request under way tells")
+
+
+@contextmanager
+def line_of_request() -> Iterator[dict[str, Any]]:
+    """What the line of a request will tell, to which `noted` adds in this block and in the threads that it starts."""
+    fields: dict[str, Any] = {}
+    token = _request.set(fields)
+    try:
+        yield fields
+    finally:
+        _request.reset(token)
+
+
+def noted(**fields: Any) -> None:
+    """Adds fields to the line of the request under way, if one is."""
+    _request.get({}).update(fields)
 
 
 class Lines(logging.Formatter):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
+from memagent import __version__
 from memagent.server.values import Job
 
 _SECONDS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800, 7200)
@@ -34,6 +35,8 @@ class Metrics:
         self._running = Gauge("memagent_running", "Readings under way.", registry=registry)
         about = "0 from when the model's server, or room on the disk, was found missing, until a turn is answered."
         self._up = Gauge("memagent_up", about, registry=registry)
+        Info("memagent_build", "What is running.", registry=registry).info({"version": __version__})
+        ProcessCollector(registry=registry)
 
     def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int], up: Callable[[], bool]) -> None:
         """Takes the length of the queue, and whether readings go on, from these functions whenever it is asked for."""

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
 from memagent.errors import ConfigError
+from memagent.server import log
 from memagent.server.cookie import key_in_cookie
 from memagent.server.jobs import Jobs, RefusedError
 from memagent.server.keys import LOCAL, Keys
@@ -76,6 +77,7 @@ class Service:
                     ids.append(document)
             job = await self.jobs.submit(replace(job, documents=tuple(ids)))
             refused.pop_all()
+        log.noted(reading=job.id)
         return job
 
     async def ask(
@@ -86,7 +88,9 @@ class Service:
         if parent.status != "answered":
             raise HTTPException(409, f"Only a reading that was answered has a memory to ask: this one is {parent.status}")
         asked = Job(owner=parent.owner, question=question, options=options, parent=parent.id, request=request or {})
-        return await self.jobs.submit(asked)
+        job = await self.jobs.submit(asked)
+        log.noted(reading=job.id)
+        return job
 
     async def delete(self, job: Job) -> None:
         """Deletes a job, with its reading and what came with its request, and ends it if it is not over."""
@@ -100,6 +104,7 @@ class Service:
         found = self.store.job(id, owner)
         if found is None:
             raise HTTPException(404, f"there is no reading {id!r}")
+        log.noted(reading=found.id)
         return found
 
 
@@ -119,6 +124,7 @@ def owner_of(request: Request) -> str:
     """The name of the key that a request has, which its state has from then on. Raises HTTPException."""
     keys = service_of(request).keys
     request.state.owner = owner = LOCAL if keys is None else _holder(request, keys)
+    log.noted(key=owner)
     return owner
 
 
