@@ -111,9 +111,7 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
         )
         held.enter_context(log)
         for path in changed_files(launch.out, config, resumed=resumed):
-            log.say(
-                f"{path} has changed since the run read it: from step {trainer.step} on, batches are made of it as it is"
-            )
+            log.say(f"{path} has changed since the run read it: from step {trainer.step} on, it is read as it is now")
         if resumed and trainer.best >= 0 and scored != trainer.scored:
             trainer.best = -1.0
             log.say("validation has changed: the next one is the best, whatever the scores before it")
