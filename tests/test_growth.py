@@ -342,6 +342,22 @@ def test_a_reading_of_several_questions_is_read_on_by_the_command_alone(journal,
     assert [(one.answer, one.memory, one.turns) for one in grown] == [(one.answer, one.memory, one.turns) for one in whole]
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_rounds_that_follow_the_memory_read_on_as_one_reading_of_the_whole(journal, tmp_path, rounds) -> None:
+    chosen = {"reader": "parallel", "reader_options": {"focus": True, "rounds": rounds}, **OPTIONS}
+    for seed in range(8):
+        rng = random.Random(seed)
+        before, after = tmp_path / f"{seed}.txt", tmp_path / f"{seed}-whole.txt"
+        begun, more = text(rng, 40), text(rng, 20)
+        before.write_text(begun)
+        first = memagent.read(before, "q?", model=model(), journal=journal, **chosen)
+        before.write_text(begun + more)
+        after.write_text(begun + more)
+        grown = memagent.extend(first.id, model=model(), journal=journal)
+        whole = memagent.read(after, "q?", model=model(), journal=journal, **chosen)
+        assert (grown.answer, grown.memory) == (whole.answer, whole.memory)
+
+
 def test_a_reading_that_another_process_is_at_is_left_to_it(journal, tmp_path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(text(random.Random(6), 40))

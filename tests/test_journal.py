@@ -412,7 +412,7 @@ def test_of_many_that_claim_at_once_one_wins(journal: Journal, path: Path, tmp_p
 def test_a_writer_that_lost_its_reading_is_refused(journal: Journal, path: Path) -> None:
     id = journal.start(**START)
     with Journal.open(path) as other:
-        with pytest.raises(JournalError, match="wait for it, stop it, or force the takeover"):
+        with pytest.raises(JournalError, match="wait for it, or stop it"):
             other.claim(id)
         other.claim(id, force=True)
         other.append(id, turn(0))

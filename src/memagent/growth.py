@@ -79,7 +79,7 @@ class Base:
         return cls(ledger=Ledger.from_json(values), chunks=Chunks(found))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Beginning:
     """The first `size` characters of a text."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import subprocess
 import sys
 import threading
@@ -128,10 +129,27 @@ def test_a_batch_is_within_its_tokens_whatever_begins_alike(engine, monkeypatch)
 def test_one_prompt_that_memory_does_not_hold_is_named(engine, monkeypatch):
     monkeypatch.setattr(engine, "model", Cramped(engine.model, 0))
     monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
-    with pytest.raises(
-        ModelError, match=r"out of memory with one prompt of \d+ tokens and \d+ to generate: use smaller chunks"
-    ):
-        engine.generate([turn("x")] * 2)
+    for error in engine.generate([turn("x")] * 2):
+        assert isinstance(error, ModelError)
+        assert re.match(r"out of memory with one prompt of \d+ tokens and \d+ to generate: use smaller chunks", str(error))
+
+
+def test_a_prompt_that_memory_does_not_hold_costs_no_other_its_reply(engine, monkeypatch):
+    turns = [turn("what?"), turn("what is the colour of the house by the river, and of the hill? " * 3), turn("who?")]
+    expected = [result.text for result in engine.generate(turns)]
+    most = max(len(result.prompt_ids) for result in (engine.generate([turns[0]])[0], engine.generate([turns[2]])[0]))
+
+    class Narrow(Cramped):
+        def __call__(self, **options):
+            if options["input_ids"].shape[1] > most:
+                raise NO_MEMORY
+            return self.model(**options)
+
+    monkeypatch.setattr(engine, "model", Narrow(engine.model, 9))
+    monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
+    first, lost, last = engine.generate(turns)
+    assert [first.text, last.text] == [expected[0], expected[2]]
+    assert isinstance(lost, ModelError)
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(engine):
@@ -281,6 +299,17 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
 def test_the_identity_changes_with_the_weights(tmp_path):
     names = [open_model(str(make_tiny_model(tmp_path / str(seed) / "model", seed))).engine.identity for seed in (0, 1, 0)]
     assert names[0] == names[2] != names[1]
+
+
+def test_the_identity_changes_with_the_last_byte_of_large_weights_and_with_the_chat_template(tmp_path):
+    folder, seen = make_tiny_model(tmp_path / "model", 0), []
+    for end in (b"a", b"b"):
+        (folder / "more.bin").write_bytes(bytes(20 << 20) + end)
+        seen.append(open_model(str(folder)).engine.identity)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    seen.append(open_model(str(folder)).engine.identity)
+    assert len(set(seen)) == 3
+    assert open_model(str(folder)).engine.identity == seen[-1]
 
 
 @pytest.mark.parametrize(("given", "used"), [({}, "16"), ({"LRU_CACHE_CAPACITY": "99"}, "99")])

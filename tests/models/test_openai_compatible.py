@@ -94,6 +94,24 @@ class TestRequest:
         assert ["max_tokens" in request for request in server.requests] == [True, False, False]
         assert server.requests[2]["max_completion_tokens"] == 20
 
+    def test_turns_that_were_under_way_when_the_server_refused_a_field_are_sent_again_without_it(
+        self, connect: Connect
+    ) -> None:
+        limit = '{"error": {"message": "Unsupported parameter: use \'max_completion_tokens\' instead of \'max_tokens\'."}}'
+        seed = '{"error": {"message": "Unsupported value: \'seed\' is not supported with this model."}}'
+        faults = [Fault("status", status=400, body=body) for body in [limit] * 4 + [seed] * 4]
+        with FaultServer(faults=faults, delay=0.05) as server:
+            results = connect(server, retries=0).generate([turn(f"{name} two", seed=1) for name in "abcd"])
+        assert [only([result]).text for result in results] == ["a two", "b two", "c two", "d two"]
+        assert ["seed" in request for request in server.requests] == [True] * 8 + [False] * 4
+
+    def test_what_is_refused_whatever_is_sent_fails(self, connect: Connect) -> None:
+        body = '{"error": {"message": "Unsupported parameter: use \'max_completion_tokens\' instead of \'max_tokens\'."}}'
+        faults = [Fault("status", status=400, body=body)] * 9
+        with FaultServer(faults=faults) as server:
+            assert isinstance(failure(connect(server).generate([turn()])), ModelRefusedError)
+        assert len(server.requests) == 2
+
     def test_a_sampling_field_that_is_refused_is_left_out_with_a_warning(
         self, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:

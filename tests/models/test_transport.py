@@ -247,12 +247,13 @@ from memagent.models.openai_compatible import OpenAIEngine
 def ask(engine):
     return engine.generate([Turn(kind="update", id="chunk-1", user="x", max_tokens=5)])[0].text
 
-engine = OpenAIEngine("scripted", sys.argv[1])
-assert ask(engine) == "x" and engine.facts.models
+engine = OpenAIEngine("scripted", sys.argv[1], concurrency=1)
+turns = [Turn(kind="update", id=f"chunk-{n}", user="x", max_tokens=5) for n in range(3)]
+assert [one.text for one in engine.generate(turns)] == ["x"] * 3 and engine.facts.models
 child = os.fork()
 if not child:
     if sys.argv[2] == "asks":
-        assert ask(engine) == "x"
+        assert [one.text for one in engine.generate(turns)] == ["x"] * 3
     elif sys.argv[2] == "closes":
         engine.close()
     sys.exit(0)

@@ -11,6 +11,7 @@ import re
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -642,6 +643,37 @@ def test_the_queue_refuses_what_is_too_much(tmp_path) -> None:
         assert "2 readings are waiting" in refused.json()["error"]["message"]
         held.go.set()
         assert [ended(client, id)["status"] for id in ids] == ["answered"] * 3
+
+
+def test_what_comes_together_is_not_more_than_the_limits(tmp_path) -> None:
+    held, limits = Held(), Limits(readings=1, queue=2, files_per_key=3)
+    with served(model(held), tmp_path, limits=limits) as client, ThreadPoolExecutor(12) as pool:
+        asked = {"question": "the code?", "text": TEXT}
+        codes = list(pool.map(lambda _: client.post("/v1/readings", json=asked).status_code, range(12)))
+        assert sorted(codes) == [202] * 3 + [429] * 9
+        files = list(pool.map(lambda n: client.post("/v1/files", files={"file": (f"{n}", b"x")}).status_code, range(12)))
+        assert set(files) == {200, 409}
+        assert len(client.get("/v1/files").json()["data"]) == files.count(200) <= 3
+        held.go.set()
+
+
+def test_a_reading_that_ended_since_it_was_looked_up_is_cancelled_and_deleted_as_it_is_now(tmp_path) -> None:
+    async def late() -> tuple[str, str, bool]:
+        with ExitStack() as stack:
+            there = Place(host="127.0.0.1", port=0, folder=tmp_path)
+            _, service = built(stack, there, model(), "scripted", None, {}, Limits())
+            await service.jobs.start()
+            job = await service.begin(Job(owner=LOCAL, question="the code?"), [text_part(TEXT)])
+            before = service.job(job.id, LOCAL)
+            await service.jobs.wait(job)
+            cancelled = await service.jobs.cancel(before)
+            await service.delete(before)
+            gone = service.store.job(job.id, LOCAL) is None
+            await service.jobs.close()
+            return before.status, cancelled.status, gone
+
+    status, cancelled, gone = asyncio.run(late())
+    assert (status in ("queued", "running"), cancelled, gone) == (True, "answered", True)
 
 
 def test_a_key_cannot_fill_the_queue_of_the_others(tmp_path) -> None:

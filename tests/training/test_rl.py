@@ -461,6 +461,11 @@ def test_a_question_that_is_too_long_begins_no_run_however_late_it_would_be_draw
     config = load_config(tmp_path / "config.toml", RlConfig)
     with pytest.raises(ConfigError, match=r"the question of sample s7 has .* tokens, the question budget is"):
         Trainer(config, tmp_path / "run")
+    held_out = load_config(config_file, RlConfig, [f"validation.task=[{{name = 'given', file = '{path}'}}]"])
+    with pytest.raises(ConfigError, match=r"the question of sample s7 has .* tokens, the question budget is"):
+        Trainer(held_out, tmp_path / "other")
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_resumed_run_says_which_of_its_files_have_changed_and_forgets_scores_of_another_validation(
@@ -479,7 +484,7 @@ def test_a_resumed_run_says_which_of_its_files_have_changed_and_forgets_scores_o
 
     first, said = resumed(1)
     best = (run_folder / "best").resolve().name
-    first.best = 2.0  # no later score can be as good
+    first.best, first.waited = 2.0, 9  # no later score can be as good, and the run has waited for one
     Checkpoints(run_folder).save(1, first.save, {**first.state(), "scored": first.scored}, best=best == "000001")
     assert "changed" not in said
 
@@ -488,9 +493,10 @@ def test_a_resumed_run_says_which_of_its_files_have_changed_and_forgets_scores_o
     assert "changed" not in said
 
     book.write_text(TEXT + TEXT, encoding="utf-8")
-    other, said = resumed(3, "validation.seed=78")
+    other, said = resumed(3, "validation.seed=78", "validation.patience=5")
     assert f"{book} has changed" in said
     assert "validation has changed" in said
+    assert (other.step, other.waited) == (3, 0)
     assert 0 <= other.best <= 1
     assert (run_folder / "best").resolve().name == "000003"
     assert resumed(3, "validation.seed=78")[1].count("has changed") == 0

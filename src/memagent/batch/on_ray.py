@@ -26,7 +26,8 @@ from memagent.batch.worker import Setup, Worker
 from memagent.errors import MissingExtraError, ModelError
 
 _POLL = 1.0  # seconds
-_MOST_LOST = 5  # workers that a job may lose before it fails: it may be what kills them
+_TOGETHER = 2  # workers that may be lost at a job before it is read alone: it may be what kills them
+_MOST_LOST = 5  # workers that may be lost at it before it fails
 _MOST_STARTS = 3  # workers in a row, for each that there is to be, that may die before they are ready
 
 
@@ -75,10 +76,11 @@ def _places(ray: Any, served: bool, workers: int | None) -> tuple[int, int]:
 
 @dataclass(slots=True, eq=False)
 class _Hand:
-    """A worker: its actor, how many jobs it has, and whether it is lost."""
+    """A worker: its actor, how many jobs it has, whether it is for one job `alone`, and whether it is lost."""
 
     actor: Any
     jobs: int = 0
+    alone: bool = False
     lost: bool = False
 
 
@@ -127,15 +129,26 @@ class _Crew:
 
     def _hand_out(self, tasks: Iterator[_Task]) -> bool:
         """Gives jobs to workers that have room. Returns whether there are jobs that no worker has."""
+        more = True
         for hand in self._hands:
-            while hand.jobs < self._share:
-                task = self._again.popleft() if self._again else next(tasks, None)
-                if task is None:
-                    return False
+            while hand.jobs < self._share and not hand.alone:
+                if (task := self._next(tasks, idle=not hand.jobs)) is None:
+                    more = False
+                    break
                 call = hand.actor.read.remote(task.job, task.questions, task.lost > 0)
                 self._reading[call] = hand, task
                 hand.jobs += 1
-        return True
+                hand.alone = task.lost >= _TOGETHER
+        return more or bool(self._again)
+
+    def _next(self, tasks: Iterator[_Task], *, idle: bool) -> _Task | None:
+        """The next job for a worker. One that may be what kills workers is for an idle worker, which reads it alone: it
+        takes no others with it."""
+        for place, task in enumerate(self._again):
+            if idle or task.lost < _TOGETHER:
+                del self._again[place]
+                return task
+        return next(tasks, None)
 
     def _started(self, call: Any) -> None:
         """Takes in a worker that is ready. Raises ModelError if it cannot open the model, or if all of them die."""
@@ -158,6 +171,7 @@ class _Crew:
         """Takes in the records of a job, or the loss of its worker."""
         hand, task = self._reading.pop(call)
         hand.jobs -= 1
+        hand.alone = False
         try:
             made = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:

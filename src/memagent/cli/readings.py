@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from memagent.cli.console import boundary, encodable, err, note, out, print_json, write
+from memagent.cli.console import boundary, encodable, err, note, print_json, write
 from memagent.cli.show import print_verdict
 from memagent.errors import ConfigError
 from memagent.files import atomic_file, check_regular
-from memagent.harmful import clean
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.stored import verdicts
 
@@ -42,17 +39,12 @@ def list_readings(
         if as_json:
             print_json([_summary(record) for record in records])
             return
-        table = Table(box=None, pad_edge=False)
-        # A truncated id cannot be used.
-        table.add_column("id", no_wrap=True, min_width=max((len(record.id) for record in records), default=0))
-        for name in ("when", "status", "turns", "question", "answer"):
-            table.add_column(name)
         for record in records:
             when = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M")
-            turns = f"{record.turns}/{record.planned or '?'}"
-            answer = record.answer or record.reason or ""
-            table.add_row(record.id, when, record.status, turns, _cell(record.question), _cell(answer))
-        out.print(table)
+            turns = f"{record.turns}/{record.planned or '?'} turns"
+            write((record.id, "bold"), (" · ".join(("", when, record.status, turns, _begin(_read(record)))), "dim"))
+            came = _begin(record.answer or record.reason or "")
+            write(f"  {_begin(record.question)}", (f" → {came}" if came else "", "green" if record.answer else ""))
         if more:
             note(f"the newest {limit}; --limit shows more")
 
@@ -191,10 +183,17 @@ def _print_quiet(before: int, count: int) -> None:
         write((f"{turns} · memory unchanged", "dim"))
 
 
-def _cell(text: str) -> Text:
+def _read(record: ReadingRecord) -> str:
+    """The name of what was read: a file, and how many more there were."""
+    files = record.document.get("files")
+    names = [str(one.get("name")) for one in files if isinstance(one, Mapping)] if isinstance(files, list) else []
+    return f"{names[0]} and {len(names) - 1:,} more" if len(names) > 1 else names[0] if names else "a text"
+
+
+def _begin(text: str) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text.split())
-    return Text(clean(line if len(line) <= 60 else line[:59] + "…"))
+    return line if len(line) <= 60 else line[:59] + "…"
 
 
 def _summary(record: ReadingRecord) -> dict[str, Any]:

@@ -85,8 +85,11 @@ class Server:
                 for _, reply in batch:
                     reply.set_exception(error)
                 continue
-            for (_, reply), completion in zip(batch, done, strict=True):
-                reply.set_result(completion)
+            for (_, reply), result in zip(batch, done, strict=True):
+                if isinstance(result, Exception):
+                    reply.set_exception(result)
+                else:
+                    reply.set_result(result)
 
 
 class Replica(RolloutReplica):

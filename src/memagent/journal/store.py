@@ -398,7 +398,7 @@ class Journal:
         if owner and (owner != self._owner or row["id"] in self._under_way):
             raise JournalError(
                 f"reading {row['id']} is in use by {owner}, active {time.time() - row['updated']:.0f} s ago:"
-                " wait for it, stop it, or force the takeover"
+                " wait for it, or stop it"
             )
 
     def _live_owner(self, row: sqlite3.Row) -> Owner | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -31,22 +32,23 @@ class Gate:
     a second; then it stays. A server that says it has too many halves them. Only replies that came while requests waited,
     or all there was room for were under way, count: a reading with one turn at a time says nothing about the server.
 
-    All methods belong to one event loop, `limit` may be read anywhere. `clock` gives seconds.
+    All methods belong to one event loop, `limit` may be read anywhere. `clock` gives seconds. A process that was forked has
+    an event loop and requests of its own: there, all places are free.
     """
 
     def __init__(self, concurrency: AtOnce, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most_of(concurrency)
         self._climbs = self._climbing = concurrency == "auto"
         self.limit = _FIRST if self._climbing else self._most
-        self._room = asyncio.Semaphore(self.limit)
-        self._owed = 0  # places that are taken away once they are free
         self._clock = clock
         self._before = 0.0  # tokens a second of the number before
-        self._restart()
+        self._begin()
 
     @asynccontextmanager
     async def through(self) -> AsyncIterator[Callable[[int], None]]:
         """Waits for a place and holds it. What is yielded is to be told the tokens of the reply."""
+        if self._process != os.getpid():
+            self._begin()
         await self._room.acquire()
         try:
             yield self._replied
@@ -87,6 +89,12 @@ class Gate:
         self.limit += more
         for _ in range(more):
             self._room.release()
+        self._restart()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._room = asyncio.Semaphore(self.limit)
+        self._owed = 0  # places that are taken away once they are free
         self._restart()
 
     def _halve(self) -> None:

@@ -8,10 +8,11 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, Self
 
 from memagent.core.types import Completion, Turn
 from memagent.errors import ContextTooLongError, MissingExtraError, ModelError
@@ -83,14 +84,16 @@ class LocalEngine:
         folder = Path(folder)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        tokenizer, model = _load(folder, device, dtype)
+        with _Fingerprint(folder) as fingerprint:
+            tokenizer, model = _load(folder, device, dtype)
+            version = fingerprint.hex()
         if family is not None:
             family.prepare(model)
         self._family = family
         self._speculate = speculate and takes_drafts(model.config)
         self._looks_up = takes_gaps(model.config)
         self._continuous = takes_rows(model.config) and not self._speculate
-        self._host(model, tokenizer, name or folder.name, _fingerprint(folder), batch_tokens, record_prompts)
+        self._host(model, tokenizer, name or folder.name, version, batch_tokens, record_prompts)
 
     @classmethod
     def hosting(
@@ -141,8 +144,8 @@ class LocalEngine:
         began = time.perf_counter()
         rows = [self.row(turn) for turn in turns]
         encoding = (time.perf_counter() - began) / max(1, len(turns))
-        completions = iter(self.complete([row for row in rows if isinstance(row, Row)], encoding))
-        return [next(completions) if isinstance(row, Row) else row for row in rows]
+        results = iter(self.complete([row for row in rows if isinstance(row, Row)], encoding))
+        return [next(results) if isinstance(row, Row) else row for row in rows]
 
     def batch(self) -> ContinuousBatch | None:
         """Turns that are generated together, and that others may join; None where the model does not take that, or whole
@@ -160,17 +163,18 @@ class LocalEngine:
         self._draft(turn, row)
         return row
 
-    def complete(self, rows: Sequence[Row], encoding: float = 0.0) -> list[Completion]:
-        """Generates for prompts of token ids. A completion's `seconds` are its share of the call, and `encoding`."""
+    def complete(self, rows: Sequence[Row], encoding: float = 0.0) -> list[Completion | ModelError]:
+        """Generates for prompts of token ids, failures in place. A completion's `seconds` are its share of the call, and
+        `encoding`."""
+        lost = set[int]()
         with self.lock:
             began = time.perf_counter()
             for batch in self._batches([row for row in rows if row.draft]):
                 self._in_parts(check_drafts, batch)  # a draft only saves time: what there is no memory for is generated
             for batch in self._batches([row for row in rows if not row.done]):
-                if lost := self._in_parts(sample, batch):
-                    raise self.too_much(lost[0])
+                lost |= {id(row) for row in self._in_parts(sample, batch)}
             seconds = encoding + (time.perf_counter() - began) / max(1, len(rows))
-        return [self.completion(row, seconds) for row in rows]
+        return [self.too_much(row) if id(row) in lost else self.completion(row, seconds) for row in rows]
 
     def _in_parts(self, work: Callable[..., None], batch: list[Row]) -> list[Row]:
         """Does something with the rows of a batch, in halves, quarters and so on if memory runs out; the next batches are
@@ -328,11 +332,28 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(token for token in ids if token is not None)
 
 
-def _fingerprint(folder: Path) -> str:
-    """Twelve hex digits that change when configuration, tokenizer or weights (sizes and first bytes) do."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin")):
-        with path.open("rb") as file:
-            digest.update(json.dumps([path.name, path.stat().st_size]).encode())
-            digest.update(file.read(1 << 24))
-    return digest.hexdigest()[:12]
+class _Fingerprint:
+    """Twelve hex digits that change when configuration, tokenizer or weights do. All bytes count, because training may
+    leave most of them as they are: the files are read while the model is loaded, several at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        paths = sorted(path for kind in _FILES for path in folder.glob(kind))
+        self._pool = ThreadPoolExecutor(thread_name_prefix="memagent-fingerprint")
+        self._parts = [(path.name, self._pool.submit(_digest, path)) for path in paths]
+
+    def hex(self) -> str:
+        return hashlib.sha256(json.dumps([[name, part.result()] for name, part in self._parts]).encode()).hexdigest()[:12]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+_FILES = ("*.json", "*.jinja", "*.safetensors", "*.bin")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

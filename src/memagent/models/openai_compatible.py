@@ -252,10 +252,12 @@ class OpenAIEngine:
         attempt = 0
         while True:
             attempt += 1
+            sent = self._request(turn)
             try:
-                return await self._attempt(turn)
+                return await self._attempt(sent)
             except ModelRefusedError as error:
-                if not self._adapt(str(error)):
+                self._adapt(str(error))
+                if self._request(turn) == sent:
                     raise
                 attempt -= 1  # another request, not the same one again
                 continue
@@ -290,13 +292,13 @@ class OpenAIEngine:
             what += f". {_NOBODY}"
         return ModelUnavailableError(what)
 
-    async def _attempt(self, turn: Turn) -> Completion:
+    async def _attempt(self, body: Mapping[str, Any]) -> Completion:
         started = time.perf_counter()
         problem: ModelError
         try:
             async with asyncio.timeout(self._timeout):
                 url = f"{self._endpoint.base_url}/chat/completions"
-                status, headers, text = await self._line.request(url, self._request(turn))
+                status, headers, text = await self._line.request(url, body)
             self._answered = True
             if 200 <= status < 300:
                 return completion(text, time.perf_counter() - started)
@@ -327,20 +329,19 @@ class OpenAIEngine:
             **self._extra_body,
         }
 
-    def _adapt(self, refusal: str) -> bool:
-        """Whether the next request omits a field that this server has just refused."""
-        if self._limit_field == "max_tokens" and "max_completion_tokens" in refusal:
+    def _adapt(self, refusal: str) -> None:
+        """From now on, requests go without a field that this server has refused."""
+        if "max_completion_tokens" in refusal:
             self._limit_field = "max_completion_tokens"
-            return True
+            return
         if not _UNSUPPORTED.search(refusal):
-            return False
+            return
         named = {name for name in ("temperature", "top_p", "seed", "prediction") if re.search(rf"\b{name}\b", refusal)}
         new = named - self._refused_fields
         if new:
             names, effect = ", ".join(sorted(new)), "" if new == {"prediction"} else ", replies may vary"
             log.warning("%s does not take %s: requests go without%s", self.identity, names, effect)
             self._refused_fields |= new
-        return bool(new)
 
     async def _explain(self, refusal: str) -> str:
         """A refusal, with the server's models if the model's name is the likely cause."""
@@ -385,7 +386,7 @@ class OpenAIEngine:
     async def _counted(self, turn: Turn, user: str) -> int:
         """The server's count of another prompt; 0 if it does not answer."""
         try:
-            return (await self._attempt(replace(turn, user=user, max_tokens=1))).prompt_tokens
+            return (await self._attempt(self._request(replace(turn, user=user, max_tokens=1)))).prompt_tokens
         except ModelError:
             return 0
 

@@ -94,6 +94,7 @@ class Jobs:
         self.outage = Outage()
         self._timer: asyncio.TimerHandle | None = None
         self._resuming = set[str]()
+        self._entering = asyncio.Lock()  # from the look for room until a job waits: those that come together count too
         self._missed = False  # something was away, and no turn has been answered since
         metrics.watch_queue(lambda: len(self._queue), lambda: self._queue.running, lambda: not self._missed)
 
@@ -135,14 +136,15 @@ class Jobs:
     async def submit(self, job: Job) -> Job:
         """Accepts a job, which is on disk when this returns. Raises RefusedError, ConfigError or DocumentError."""
         await asyncio.to_thread(self._check, job)
-        self._check_room(job.owner)
-        job = replace(job, id=new_id("reading"), created=time.time())
-        try:
-            await cancellable(lambda: self.desk.store.add(job))
-        except asyncio.CancelledError:  # its documents are taken back
-            self.desk.store.remove(job.id)
-            raise
-        self._enter(job)
+        async with self._entering:
+            self._check_room(job.owner)
+            job = replace(job, id=new_id("reading"), created=time.time())
+            try:
+                await cancellable(lambda: self.desk.store.add(job))
+            except asyncio.CancelledError:  # its documents are taken back
+                self.desk.store.remove(job.id)
+                raise
+            self._enter(job)
         self._pump()
         return job
 
@@ -150,7 +152,6 @@ class Jobs:
         """Goes on with a job that was cancelled or has failed, from the turn it had reached; another stays as it is. Raises
         what `submit` does."""
         await asyncio.to_thread(self._check, job)
-        self._check_room(job.owner)
         if (live := self._live.get(job.id)) is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=_NOTED)  # what became of it is being noted
         if job.id in self._live or job.id in self._resuming:
@@ -161,8 +162,10 @@ class Jobs:
             if found is None or found.status not in ("failed", "cancelled"):
                 return found or job
             again = {"status": "queued", "ended": None, "error": None, "kind": None}
-            job = await cancellable(lambda: self.desk.store.change(job.id, **again))
-            self._enter(job)
+            async with self._entering:
+                self._check_room(job.owner)
+                job = await cancellable(lambda: self.desk.store.change(job.id, **again))
+                self._enter(job)
         finally:
             self._resuming.discard(job.id)
         self._pump()
@@ -403,8 +406,8 @@ class Jobs:
         """Ends a job that is not over, and waits until it has; but not for long where the disk is full. Then it is not
         over."""
         live = self._live.get(job.id)
-        if live is None:
-            return job
+        if live is None:  # it has ended since it was looked up
+            return await asyncio.to_thread(self.desk.store.job, job.id, job.owner) or job
         live.cancelled = True
         if self._queue.withdraw(job.id):
             live.task = asyncio.create_task(self._ended(live, "cancelled", _CANCELLED))

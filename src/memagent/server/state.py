@@ -56,9 +56,15 @@ class Service:
 
     def keep(self, owner: str, name: str, source: BinaryIO) -> StoredFile:
         """Stores a document that was uploaded. Raises HTTPException if there are too many."""
-        if len(self.store.files(owner)) >= self.limits.files_per_key:
-            raise HTTPException(409, f"you have {self.limits.files_per_key:,} files, the limit: delete some first")
-        return self.store.keep(owner, _clean(name), source)
+        most = self.limits.files_per_key
+        full = HTTPException(409, f"you have {most:,} files, the limit: delete some first")
+        if len(self.store.files(owner)) >= most:
+            raise full
+        kept = self.store.keep(owner, _clean(name), source)
+        if len(self.store.files(owner)) > most:  # others came at the same time
+            self.store.drop(kept)
+            raise full
+        return kept
 
     async def begin(self, job: Job, documents: Sequence[str | Part]) -> Job:
         """Accepts a job for documents that are there already, and parts of its request. No part is kept of a job that is

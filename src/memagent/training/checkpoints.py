@@ -78,10 +78,7 @@ class Checkpoints:
             temporary.mkdir(parents=True)
             write(temporary)
             torch.save(state, temporary / _STATE)
-            for path in temporary.iterdir():
-                _flush(path)
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed after it and resumed before it
-            temporary.replace(folder)
+            _put(temporary, folder)
             if best:
                 self._link("best", folder)
             self._link("last", folder)  # last: from then on the state counts
@@ -98,8 +95,7 @@ class Checkpoints:
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(_STATE))
             torch.save(state | {name: value for name, value in afresh.items() if name in state}, temporary / _STATE)
-            shutil.rmtree(folder, ignore_errors=True)
-            temporary.replace(folder)
+            _put(temporary, folder)
             self._link("last", folder)
 
     def folder(self, name: Literal["last", "best"] = "last") -> Path:
@@ -133,6 +129,20 @@ class Checkpoints:
         for folder in (self.run / "checkpoints").iterdir():
             if folder.resolve() not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(written: Path, folder: Path) -> None:
+    """Moves a checkpoint that was written to its place, once it is on disk. One that is there, of a run that was killed
+    after it and resumed before it, makes room in one step: `best` may be a link to it."""
+    for path in written.iterdir():
+        _flush(path)
+    former = folder.with_suffix(".former")
+    shutil.rmtree(former, ignore_errors=True)
+    if folder.exists():
+        folder.replace(former)
+    written.replace(folder)
+    _flush(folder.parent)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:

@@ -25,6 +25,7 @@ from memagent.errors import ConfigError, TrainingError
 from memagent.models.local import LocalEngine, quiet
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
+from memagent.training.curriculum import Curriculum
 from memagent.training.growth import grown
 from memagent.training.model import build_model
 from memagent.training.policy import device_of
@@ -74,7 +75,8 @@ def forecast_rl(config: RlConfig) -> Forecast:
     model, tokenizer = _empty(folder)
     engine = LocalEngine.hosting(model, tokenizer, name="policy", version="none")
     opened = narrowed(engine, read_defaults(folder))
-    plans = plans_of_run(config, opened)
+    mix = Curriculum(config.task, config.books, engine.tokenizer, config.seed, config.steps)
+    plans = plans_of_run(config, opened, mix)
     readings = config.rollout.prompts * config.rollout.group
     turns = sum(plan.turns for plan in plans) / len(plans)
     prompt = readings * sum(_shown(plan, opened) for plan in plans) // len(plans)

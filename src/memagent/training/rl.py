@@ -31,10 +31,10 @@ from memagent.training.model import trained_as
 from memagent.training.optimizers import restore
 from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Group, Reading, plans_of_run, retention, settings_by_name
+from memagent.training.rollout import Group, Reading, check_questions, plans_of_run, retention, settings_by_name
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
-from memagent.training.validation import Validation, mean_score
+from memagent.training.validation import Validation, mean_score, samples_of_files
 
 
 @dataclass(slots=True)
@@ -64,12 +64,13 @@ class Trainer:
         self.worker = ReaderWorker(config)
         self.policy = self.worker.policy
         opened = self.opened(0)
-        plans_of_run(config, opened)  # raises what is wrong before anything is written
-        settings_by_name(config, opened, config.validation, config.validation.task)
-        reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
-        self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
         self.tokenizer = opened.engine.tokenizer
         self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
+        plans_of_run(config, opened, self.curriculum)  # raises what is wrong before anything is written
+        held_out = settings_by_name(config, opened, config.validation, config.validation.task)
+        check_questions(samples_of_files(config.validation.task), held_out, opened)
+        reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
+        self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
         self.helpers = Helpers(config.processes - 1, self.worker, ReaderWorker, config, threads=torch.get_num_threads())
         self.updater = Updater(self.worker, config.update, out / "failed.pt", self.helpers)
@@ -142,6 +143,10 @@ class Trainer:
         """What validations score: their samples, and how they are read and judged."""
         validation = self.config.validation
         return measured_on([getattr(validation, name) for name in ("seed", "score", "temperature", "top_p", "task")])
+
+    def forget_scores(self) -> None:
+        """The next validation is the first that counts, for `best` and for the patience of the run."""
+        self.best, self.waited = -1.0, 0
 
     def state(self) -> dict[str, Any]:
         """Everything that a batch changes."""

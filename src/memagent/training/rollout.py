@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -90,22 +90,26 @@ def settings_by_name(
     return {part.name: policy_settings(config, opened, drawn, part) for part in parts}
 
 
-def plans_of_run(config: RlConfig, opened: OpenModel) -> list[Plan]:
+def plans_of_run(config: RlConfig, opened: OpenModel, mix: Curriculum) -> list[Plan]:
     """Plans of readings of what is drawn at the first, the middle and the last step. Raises what is wrong with the mix, and
     ConfigError for a question of a file that is longer than its budget, whenever it would be drawn."""
     settings = settings_by_name(config, opened, config.rollout, config.task)
-    mix = Curriculum(config.task, config.books, opened.engine.tokenizer, config.seed, config.steps)
     steps = sorted({0, config.steps // 2, config.steps - 1})
     drawn = [one for step in steps for one in mix.draw(step, 0, _DRAWN)]
     plans = [make_plan(sample.document, sample.question, settings[name], opened) for name, sample in drawn]
-    for name, sample in mix.from_files():
+    check_questions(mix.from_files(), settings, opened)
+    return plans
+
+
+def check_questions(samples: Iterable[tuple[str, Sample]], settings: Mapping[str, Settings], opened: OpenModel) -> None:
+    """Raises ConfigError for a question that is longer than the budget of its part."""
+    for name, sample in samples:
         budget = settings[name].budgets.question
         if (length := opened.engine.tokenizer.count(sample.question)) > budget:
             raise ConfigError(
                 f"task {name!r}: the question of sample {sample.id} has {length:,} tokens, the question budget is"
                 f" {budget:,}: leave the sample out, or raise rollout.question_tokens"
             )
-    return plans
 
 
 def wording_tokens(config: RlConfig, opened: OpenModel) -> int:

@@ -28,7 +28,11 @@ class Trainer(Protocol):
 
     @property
     def scored(self) -> str:
-        """What validations score, in one word: `best` counts only among scores of the same."""
+        """What validations score, in one word: `best` counts only among scores of the same. It reads files: ask once."""
+        ...
+
+    def forget_scores(self) -> None:
+        """The next validation is the first that counts."""
         ...
 
     def save(self, folder: Path) -> None: ...
@@ -62,6 +66,7 @@ class Run(Generic[T]):
     checkpoints: Checkpoints
     resumed: bool
     last: int
+    scored: str
 
     @property
     def ended(self) -> bool:
@@ -73,7 +78,7 @@ class Run(Generic[T]):
 
     def save(self, *, best: bool) -> None:
         """Writes a checkpoint of where the trainer is. Raises OutputError."""
-        state = {**self.trainer.state(), "scored": self.trainer.scored}
+        state = {**self.trainer.state(), "scored": self.scored}
         self.checkpoints.save(self.trainer.step, self.trainer.save, state, best=best)
 
 
@@ -95,11 +100,11 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
                 launch.out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(launch.out))
         resumed = launch.resume and checkpoints.exist()
-        scored = trainer.scored
+        before = scored = trainer.scored
         if resumed:
             state = checkpoints.load()
             _restore(trainer, state)
-            scored = state.get("scored", scored)  # versions before this one did not note it
+            before = state.get("scored", scored)  # versions before this one did not note it
         log = RunLog(
             launch.out,
             step=trainer.step if resumed else -1,
@@ -112,10 +117,10 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
         held.enter_context(log)
         for path in changed_files(launch.out, config, resumed=resumed):
             log.say(f"{path} has changed since the run read it: from step {trainer.step} on, it is read as it is now")
-        if resumed and trainer.best >= 0 and scored != trainer.scored:
-            trainer.best = -1.0
+        if before != scored:
+            trainer.forget_scores()
             log.say("validation has changed: the next one is the best, whatever the scores before it")
-        yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps))
+        yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps), scored)
 
 
 def _restore(trainer: Trainer, state: dict[str, Any]) -> None:

@@ -118,6 +118,10 @@ class Trainer:
         drawn = [config.seed, config.validation_batches, config.schedule.batch_tokens]
         return measured_on([rows, drawn, config.profile, config.validation_books])
 
+    def forget_scores(self) -> None:
+        """The next validation is the first that counts."""
+        self.best = -1.0
+
     def state(self) -> dict[str, Any]:
         """Everything that a step changes."""
         return {

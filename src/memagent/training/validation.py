@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memagent.core import Tokenizer
@@ -43,6 +43,14 @@ def make_held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) 
 def open_held_out(config: ValidationConfig, folder: Path) -> dict[str, SampleFile]:
     """The samples of each part of the validation, by its name, as they were made in `folder`."""
     return {part.name: SampleFile.open(_path(part, folder)) for part in config.task}
+
+
+def samples_of_files(parts: Sequence[ValidationTask]) -> Iterator[tuple[str, Sample]]:
+    """All samples that are not made but read from files, each with the name of its part."""
+    for part in parts:
+        if part.file is not None:
+            for sample in SampleFile.open(part.file):
+                yield part.name, sample
 
 
 def cell_of(name: str, one: Sample | Record) -> str:
