@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: the command line from the code, lists of pages, and links out of `docs/` as paths."""
+"""Hooks of the documentation site: what is made from the code, lists of pages, and links out of `docs/` as paths."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import typer
 
 from memagent.cli.commands import app
+from memagent.training.reference import Row, chapter
 
 DOCS = Path(__file__).parent
+_FIELDS = re.compile(r"<!-- fields of (\w+) -->")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)]*)?\)")
 
 
@@ -33,7 +35,7 @@ def _title(page: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Puts the command line in its place, and names files outside the site by their path in the repository."""
+    """Puts what is made from the code in its place, and names files outside the site by their path in the repository."""
     folder = Path(page.file.abs_src_path).parent
 
     def linked(match: re.Match[str]) -> str:
@@ -44,7 +46,23 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         inside = path.relative_to(DOCS.parent).as_posix()
         return f"{text} (`{inside}`)" if text.strip("`") != inside else f"`{inside}`"
 
-    return _LINK.sub(linked, markdown).replace("<!-- command line -->", "\n".join(_commands()))
+    written = _LINK.sub(linked, markdown).replace("<!-- command line -->", "\n".join(_commands()))
+    return _FIELDS.sub(lambda match: "\n".join(_fields(match[1])), written)
+
+
+def _fields(name: str) -> list[str]:
+    lines: list[str] = []
+    for table in chapter(name):
+        lines += ["", f"### `{table.head}` {{#{name}-{table.head.strip('[]')}}}"] if table.head else []
+        lines += ["", table.says, "", "| field | type | default | allowed | what it does |", "|---|---|---|---|---|"]
+        lines += [_field(row) for row in table.rows]
+    return lines
+
+
+def _field(row: Row) -> str:
+    default = row.default if row.default in ("", "required") else f"`{row.default}`"
+    cells = (f"`{row.name}`", row.kind, default, row.allowed, row.does)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _commands() -> list[str]:

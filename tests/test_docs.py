@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer.main
@@ -13,6 +15,7 @@ import typer.main
 from memagent.cli import app
 from memagent.models.open import EMBEDDED
 from memagent.profiles import read_profile
+from memagent.training.reference import tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), EMBEDDED / "README.md"]
@@ -60,6 +63,19 @@ def test_the_samples_in_the_guide_run_each_on_its_own(page, tmp_path, monkeypatc
     for block in re.findall(r"```python\n(.*?)```", (ROOT / f"docs/guide/{page}.md").read_text(), re.DOTALL):
         exec(compile(block, f"{page}.md", "exec"), {})
     assert "0171 555 264" in capsys.readouterr().out
+
+
+def test_the_page_on_training_configurations_has_every_field():
+    spec = spec_from_file_location("hooks", ROOT / "docs/_hooks.py")
+    hooks = module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = ROOT / "docs/reference/training.md"
+    written = hooks.on_page_markdown(page.read_text(), SimpleNamespace(file=SimpleNamespace(abs_src_path=page)))
+    lines = written.splitlines()
+    for table in (table for what in ("sft", "rl", "recipe") for table in tables(what)):
+        assert not table.head or any(line.startswith(f"### `{table.head}` ") for line in lines), table.head
+        for row in table.rows:
+            assert any(line.startswith(f"| `{row.name}` |") and row.does.replace("|", "\\|") in line for line in lines), row
 
 
 def commands(page: Path) -> list[str]:

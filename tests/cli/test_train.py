@@ -48,6 +48,15 @@ def config_file(tmp_path: Path) -> Path:
     return path
 
 
+def test_fields_of_configurations_are_listed(memagent: Callable[..., Any]) -> None:
+    listed = memagent("train", "fields", "rl")
+    assert listed.code == 0
+    assert "rollout.group: whole number, at least 2, default 8\n    Readings of each document" in listed.out
+    assert "\n[[task]]  Documents to train on" in listed.out
+    assert "task.N.name: text, 1 to 64 letters" in listed.out
+    assert memagent("train", "fields", "all").code == 2
+
+
 def test_a_reader_can_be_trained(memagent: Callable[..., Any], config_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     refused = memagent("train", "rl", config_file, "-o", run, "--reader", "speed")

@@ -8,6 +8,7 @@ import pytest
 
 from memagent.errors import ConfigError
 from memagent.training.config import PRESETS, SftConfig, config_text, load_config
+from memagent.training.fields import step_without_weight, weight_at
 from memagent.training.rl_config import RlConfig
 
 RL = """
@@ -85,11 +86,42 @@ def test_changes_reach_into_tables_and_lists(tmp_path: Path) -> None:
         ("seed=99999999999999999999999", "seed"),
         ("policy.device=foo", r"policy\.device"),
         ("task.0.weight=[[1.0, 1.0], [0.0, 2.0]]", "in the order of progress"),
+        ("task.0.weight=0", r"at step 0 of 4: every \[\[task\]\] has the weight 0 there"),
+        ("task.0.weight=[[0.0, 1.0], [0.3, 0.0], [0.6, 0.0], [0.7, 1.0]]", r"at step 2 of 4: every \[\[task\]\]"),
+        ("task.0.task=niah_single_7", r"task\.0: no task named 'niah_single_7'; known: niah_single_1"),
+        ("task.0.task=hqa", r"task\.0: task 'hqa' needs a question file.*train on it by `file`"),
+        ("task.0.options={keyz = 4}", r"task\.0: task 'niah_single_2' has no option 'keyz'; its options: haystack"),
+        ("task.0.options={keys = []}", r"task\.0: .*option keys: an empty list leaves nothing to draw"),
+        ("task.0.options={keys = [4, 'many']}", r"task\.0: task 'niah_single_2', option keys: .*, not 'many'"),
+        (
+            "validation.task=[{name = 'x', task = 'vt', tokens = [300], options = {hops = [1, 2]}}]",
+            r"validation\.task\.0: task 'vt', option hops: .*, not \[1, 2\]",
+        ),
+        ("rollout.chunk_tokens=15", r"rollout\.chunk_tokens: .* greater than or equal to 16, not 15"),
+        ("policy.device=cuda:99999999999999999999", r"policy\.device"),
+        ("policy.lora.rank=100000000000", r"policy\.lora\.rank: .* less than or equal to 4096, not 100000000000"),
     ],
 )
 def test_bad_changes_are_named(tmp_path: Path, change: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(written(tmp_path, RL), RlConfig, [change])
+
+
+@pytest.mark.parametrize(
+    ("parts", "step"),
+    [
+        ([[(0.0, 1.0)]], None),
+        ([[(0.0, 0.0), (1.0, 1.0)]], 0),
+        ([[(0.0, 1.0), (1.0, 0.0)]], None),  # 0 after the last step only
+        ([[(0.0, 1.0), (0.5, 0.0)]], 50),
+        ([[(0.0, 1.0), (0.5, 0.0)], [(0.5, 0.0), (1.0, 1.0)]], 50),  # one ends where the other begins
+        ([[(0.0, 1.0), (0.501, 0.0)], [(0.501, 0.0), (1.0, 1.0)]], None),  # between two steps
+        ([[(0.0, 1.0), (0.3, 1.0), (0.3, 0.0), (0.7, 0.0), (0.7, 1.0)]], 31),
+    ],
+)
+def test_a_step_at_which_nothing_has_a_weight_is_found(parts: list[list[tuple[float, float]]], step: int | None) -> None:
+    first = next((one for one in range(100) if not any(weight_at(part, one / 100) for part in parts)), None)
+    assert step_without_weight(parts, 100) == first == step
 
 
 def test_what_changes_are_made_in_a_file_can_be_kept_with_its_comments(tmp_path: Path) -> None:
@@ -146,6 +178,16 @@ def test_two_parts_of_a_mix_cannot_share_a_name(tmp_path: Path) -> None:
             'task = "vt"\nreader = "search"',
             r"reading\.0\.reader: Input should be 'memory', 'gated' or 'parallel'",
         ),
+        ("tokens = [120, 160]", "tokens = [0, 0]", r"mixture\.0\.tokens\.0: .* greater than or equal to 1, not 0"),
+        ("asked = [1, 2]", "asked = [1, 5000]", r"mixture\.0\.asked\.1: .* less than or equal to 1000, not 5000"),
+        ("asked = [1, 2]", "distractors = [0, 5000]", r"mixture\.0\.distractors\.1: .* less than or equal to 1000"),
+        ("chunk = [60, 80]", "chunk = [8, 80]", r"reading\.0\.chunk\.0: .* greater than or equal to 16, not 8"),
+        ('task = "vt"', 'task = "cwe"', r"reading\.0: no perfect reader is known for task 'cwe'; there is one for niah_"),
+        ("hops = [0, 1]", "hops = []", r"reading\.0: task 'vt', option hops: an empty list leaves nothing to draw"),
+        ('name = "answer"', 'name = "vt"', r"the file: every .* needs a name of its own: there are two 'vt'"),
+        ('name = "answer"', 'name = "mean"', "the file: the metrics have 'mean' for the mean of all parts"),
+        ("answer = 48", "answer = 300", "the file: budgets of 348 tokens for question, memory and answer do not fit"),
+        ("hidden = 16", "hidden = 1000000", r"model\.hidden: .* less than or equal to 16384, not 1000000"),
         ('task = "vt"', 'task = "vt"\nmistaken = 0.5', r"reading\.0: `mistaken` is now named `false_values`"),
     ],
 )

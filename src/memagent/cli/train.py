@@ -175,6 +175,28 @@ def recipe(
 
 
 @app.command()
+def fields(
+    what: Annotated[Literal["sft", "rl", "recipe"], typer.Argument(help="Whose file: of `train sft`, `rl` or `recipe`.")],
+) -> None:
+    """List the fields of a configuration: what each is, what it may be, its default, and what it does.
+
+    Names are those that --set takes.
+    """
+    with boundary():
+        _require()
+        from memagent.training.reference import tables
+
+        for table in tables(what):
+            print(f"{table.head or '# the file'}  {table.says}\n")
+            for row in table.rows:
+                name = f"{table.place}.{row.name}" if table.place else row.name
+                default = row.default if row.default in ("", "required") else f"default {row.default}"
+                print(f"{name}: {', '.join(part for part in (row.kind, row.allowed, default) if part)}")
+                print(f"    {row.does}")
+            print()
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     folder: Annotated[Path, typer.Argument(help="The model folder to write.")],

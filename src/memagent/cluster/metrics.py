@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from memagent.training.validation import MEAN, mean_over_parts
+from memagent.training.config import MEAN
+from memagent.training.validation import mean_over_parts
 
 
 def summary(readings: Sequence[dict[str, Any]], metrics: dict[str, Any], rate: float) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -63,6 +64,11 @@ class Request:
     index: int
 
 
+@cache
+def _adapter(options: type) -> TypeAdapter[Any]:
+    return TypeAdapter(options)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Generic[Options]):
     """A named way to make samples.
@@ -87,7 +93,9 @@ class Task(Generic[Options]):
                 raise TaskError(f"task {self.name!r}: the option {name!r} is now named {current!r}")
             raise TaskError(f"task {self.name!r} has no option {name!r}; its options: {known}")
         try:
-            return TypeAdapter(type(self.defaults)).validate_python(values | dict(given))
+            kind: type = type(self.defaults)
+            options: Options = _adapter(kind).validate_python(values | dict(given))
+            return options
         except ValidationError as error:
             place, said = finding(error)
             where = f", option {place}" if place else ""  # no place: the combination of options is wrong

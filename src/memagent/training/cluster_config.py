@@ -10,31 +10,31 @@ from memagent.training.fields import Part, Positive
 
 
 class ClusterConfig(Part):
-    """Only `--engine verl` reads it; the trainer on one machine ignores it.
-
-    nodes, devices   machines, and accelerators on each (device "cpu": processes that learn)
-    rollout          what samples: a vLLM or SGLang server on the same accelerators, or, for device "cpu", "inprocess"
-    tensor_parallel  accelerators that share one rollout server
-    memory_share     of an accelerator's memory for that server
-    offload          keeps weights and optimizer states in main memory while the other phase runs
-    readers          processes that drive readings (prompts, memories, scores)
-    watchdog         seconds in which nothing is finished (a document, an optimizer step, a validation) after which the run
-                     is stopped; the first ones include starting up
-    address          of a running Ray cluster ("auto": the one of this machine); empty: Ray is started here
-    settings         fields of verl's own configuration, by dotted name, that go beyond this table
-    """
+    """Where to train with `--engine verl`; the trainer on one machine ignores this table."""
 
     nodes: Positive = 1
+    """Machines; more than one need `address`."""
     devices: Positive = 1
+    """Accelerators on each machine; with device `cpu`, processes that learn."""
     device: Literal["cuda", "cpu"] = "cuda"
+    """What learns and samples."""
     rollout: Literal["vllm", "sglang", "inprocess"] = "vllm"
+    """What samples: a server on the same accelerators, or `inprocess` with device `cpu`."""
     tensor_parallel: Positive = 1
+    """Accelerators that share one rollout server: a divisor of those of a machine, or whole machines."""
     memory_share: float = Field(0.5, gt=0, lt=1)
+    """The share of an accelerator's memory for the rollout server."""
     offload: bool = False
+    """Keeps weights and optimizer states in main memory while the other phase runs."""
     readers: Positive = 8
+    """Processes that drive readings (prompts, memories, scores)."""
     watchdog: Positive = 7200
+    """Seconds in which nothing is finished (a document, an optimizer step, a validation) after which the run is stopped;
+    the first ones include starting up."""
     address: str = ""
+    """The address of a running Ray cluster; `auto` is the one of this machine, and an empty text starts Ray here."""
     settings: dict[str, Any] = Field(default={})
+    """Fields of verl's own configuration, by dotted name, that do not follow from the other tables."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -12,12 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT
 
+from memagent.core.chunking import MIN_CHUNK_TOKENS
 from memagent.errors import ConfigError
 from memagent.tables import problem
-from memagent.training.fields import Beta, Count, Part, Positive, Seed, Share, Weight
+from memagent.training.fields import Beta, Count, Part, Positive, Says, Seed, Share, Weight, step_without_weight
 from memagent.training.readings import TaskRecipe
 from memagent.training.updates import Recipe
 
+MEAN = "mean"  # of all parts, beside their names in the metrics
 PRESETS = Path(__file__).parent / "presets"
 # What former presets and configurations are now: stages of the recipe `embedded`.
 _FORMER = {
@@ -35,22 +37,33 @@ _FORMER = {
 
 
 class LoraConfig(Part):
-    """Low-rank adapters in place of all weights. `rank` 0: none. `targets`: names of linear layers; empty: all of them."""
+    """Low-rank adapters (LoRA, arXiv 2106.09685) in place of all weights."""
 
-    rank: int = Field(0, ge=0)
+    rank: int = Field(0, ge=0, le=4096)
+    """The rank of the adapters; 0 trains all weights instead."""
     alpha: float = Field(32.0, gt=0)
+    """The output of an adapter is multiplied by `alpha` / `rank`."""
     targets: tuple[str, ...] = ()
+    """The names of the linear layers that get adapters; an empty list means all but the output layer."""
 
 
 class PolicyConfig(Part):
-    """How to compute with the model. `bf16`: products in bfloat16 over weights of `dtype`. `checkpointing` trades a second
-    forward pass for the memory of activations."""
+    """How to compute with the model."""
 
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|(cuda|xpu)(:\d+)?)$")
+    device: Annotated[
+        str,
+        Field(pattern=r"^(auto|cpu|mps|(cuda|xpu)(:\d{1,3})?)$"),
+        Says("`auto`, `cpu`, `mps`, `cuda` or `xpu`, with a number as in `cuda:1`"),
+    ] = "auto"
+    """The device of torch; `auto` takes `cuda` if there is one, otherwise `cpu`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """The type of the weights in memory; `bfloat16` is for adapters only, because it loses small updates."""
     bf16: bool = False
+    """Multiplies matrices in bfloat16, over weights of `dtype`, in sampling and in training."""
     checkpointing: bool = False
+    """Computes activations a second time instead of keeping them: a second forward pass in exchange for memory."""
     lora: LoraConfig = LoraConfig()
+    """Adapters in place of all weights."""
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
@@ -63,31 +76,45 @@ class PolicyConfig(Part):
 
 
 class LogConfig(Part):
-    """Where metrics go besides the run's folder and the console. `wandb`: the name of a project, "" for none."""
+    """Where metrics go besides the run's folder and the console."""
 
     tensorboard: bool = True
+    """Writes the metrics for TensorBoard too, in `tensorboard/` of the run's folder."""
     wandb: str = ""
+    """The project of Weights & Biases that gets the metrics; an empty text means none."""
 
 
 class BudgetsConfig(Part):
-    """The budgets of a new model, in tokens."""
+    """The budgets that `memagent.toml` of a new model names: how to read with it. Rows to train on are as long as `tokens`
+    and `chunk` of their part say, and a model that `start` names keeps its own budgets."""
 
     question: int = Field(64, ge=8)
-    chunk: int = Field(640, ge=16)
+    """The longest question, in tokens."""
+    chunk: int = Field(640, ge=MIN_CHUNK_TOKENS)
+    """The part of the document that a turn shows, in tokens."""
     memory: int = Field(128, ge=8)
+    """The longest memory, in tokens."""
     answer: int = Field(128, ge=8)
+    """The longest answer, in tokens."""
 
 
 class ModelShape(Part):
-    """Dimensions of the Lfm2 model. `layers` are "conv" or "full_attention"; `conv` is the convolution's width."""
+    """The dimensions of a new Lfm2 model with random weights."""
 
-    hidden: int = Field(192, ge=8)
-    feed_forward: int = Field(384, ge=8)
+    hidden: int = Field(192, ge=8, le=16384)
+    """The width of the residual stream; `heads` must divide it into even parts."""
+    feed_forward: int = Field(384, ge=8, le=65536)
+    """The inner width of the feed-forward part of a layer."""
     heads: int = Field(3, ge=1)
-    layers: tuple[Literal["conv", "full_attention"], ...]
+    """Attention heads in a layer; each has keys and values of its own."""
+    layers: Annotated[tuple[Literal["conv", "full_attention"], ...], Field(max_length=256)]
+    """The kinds of the layers from first to last, of which at least one is `full_attention`."""
     conv: int = Field(4, ge=2, le=4)
+    """The width of the convolutions, in tokens."""
     rope_theta: float = Field(1e6, gt=0)
+    """The base of the rotary position embedding."""
     window: int = Field(1024, ge=64)
+    """The context window, in tokens; rows and chunks to train on may not be longer."""
 
     @model_validator(mode="after")
     def _check(self) -> ModelShape:
@@ -99,26 +126,36 @@ class ModelShape(Part):
 
 
 class Schedule(Part):
-    """Optimisation. The rate rises over `warmup` steps, stays, and falls linearly to `final` × rate over the last
-    `decay` share of the steps. `average` is the decay of the weight average that is shipped (0: none).
-
-    The loss of a batch is the mean over its reply tokens (`reply_tokens` 0), or their sum divided by `reply_tokens`: then a
-    token counts the same in a batch of short replies as in one of long replies.
-    """
+    """Optimisation: how long, how fast, and with which optimizers."""
 
     steps: int = Field(ge=1)
+    """Optimizer steps of the run."""
     batches: int = Field(2, ge=1)
+    """Batches in a step, each of one part of the mix; the loss of a step is the mean of theirs."""
     batch_tokens: int = Field(4096, ge=64)
+    """The size of a batch, in tokens of its rows, about."""
     rate: float = Field(2e-3, gt=0)
+    """The learning rate after the warmup."""
     final: Share = 0.0
+    """The learning rate does not fall below this share of `rate`."""
     warmup: int = Field(200, ge=0)
+    """Steps over which the learning rate rises linearly to `rate`."""
     decay: Share = 0.5
+    """The share of the steps, at the end, over which the learning rate falls linearly towards 0, down to `final`."""
     weight_decay: float = Field(0.02, ge=0)
+    """The decoupled weight decay of the matrices inside the layers; embeddings, kernels and norms have none."""
     betas: tuple[Beta, Beta] = (0.9, 0.98)
+    """The decay rates of AdamW's two moments; Muon's momentum is always 0.95."""
     clip: float = Field(1.0, gt=0)
+    """A gradient whose norm is larger is scaled down to it."""
     average: Share = 0.998
+    """The decay, per step, of the weight average that is validated and saved; 0 keeps none."""
     muon: float = Field(0.0, ge=0)
+    """The learning rate of Muon (Jordan et al. 2024), for the matrices inside the layers, as a multiple of the schedule's;
+    0 uses AdamW for them too."""
     reply_tokens: Count = 0
+    """What the summed loss of a batch is divided by: 0 means its own number of reply tokens; a fixed number lets a token
+    count the same in a batch of short replies as in one of long replies."""
 
     def rate_at(self, step: int) -> float:
         """The learning rate of `step` (from 0)."""
@@ -129,58 +166,81 @@ class Schedule(Part):
 
 
 class Mixture(Recipe):
-    """One kind of exercise, and how often it is used."""
+    """Single turns of one kind, drawn one by one, and how often they are used."""
 
     name: str
+    """Its name in the metrics."""
     weight: Weight
+    """How often it is drawn, relative to the other parts, over the progress of the run (0 to 1)."""
 
 
 class ReadingMixture(TaskRecipe):
     """Turns of perfect readings of a task's samples, and how often they are used."""
 
     name: str
+    """Its name in the metrics."""
     weight: Weight
+    """How often it is drawn, relative to the other parts, over the progress of the run (0 to 1)."""
 
 
 class RunConfig(Part):
-    """What every run has. Paths are relative to the working directory. `processes` compute side by side with the same
-    weights, on CPUs; `threads` is that of torch in each of them; 0: its default, or a share of the cores. Both have bounds,
-    because starting thousands ends a machine rather than a run."""
+    """What every run has. Paths are relative to the working directory."""
 
+    # `processes`, `threads` and `workers` have bounds: starting thousands ends a machine rather than a run.
     seed: Seed = 0
+    """The seed of all random numbers of the run."""
     processes: Annotated[Positive, Field(le=256)] = 1
+    """Processes that compute side by side with the same weights, on CPUs only."""
     threads: Annotated[Count, Field(le=1024)] = 0
+    """Threads of torch in each process; 0 means torch's default with one process, otherwise a share of the cores."""
     save_every: Positive = 100
+    """Steps between two checkpoints; the last step and a better validation are always saved."""
     policy: PolicyConfig = PolicyConfig()
+    """How to compute with the model."""
     log: LogConfig = LogConfig()
+    """Where metrics go besides the run's folder and the console."""
 
 
 class SftConfig(RunConfig):
-    """A supervised run. `start` is "embedded" or the folder of a model, `profile` a name or a file. `stack` makes the model
-    deeper: its layers by number, from 0; one that comes again is a copy without an effect at first. `subword_words`: share
-    of the words in keys and values that are made of the tokenizer's subwords. `workers`: processes that make batches, for
-    a GPU, which computes faster than one process writes text. `graphs`: tokens that one CUDA graph computes, for small
-    models on a GPU (`memagent.training.graphs`); 0: no graphs. Neither changes what is trained on."""
+    """A supervised run (`memagent train sft`). Neither `workers` nor `graphs` changes what is trained on."""
 
     renamed: ClassVar[Mapping[str, str]] = {"pieced": "subword_words"}
 
     start: str | None = None
+    """The model to go on from: `embedded` or a Hugging Face folder; without it, `[model]` is the shape of a new one."""
     stack: tuple[Count, ...] = ()
+    """Makes the model deeper: its layers by number, from 0, where one that comes again is a copy without an effect at first
+    (LLaMA Pro, arXiv 2401.02415)."""
     tokenizer: Path | None = None
+    """The folder of the tokenizer for a new model."""
     books: list[Path] = Field(min_length=1)
+    """Texts that facts are hidden in: files, or made-up text as `generated:contract`."""
     validation_books: list[Path] = Field(min_length=1)
+    """The same for validation; they should be other texts."""
     profile: str
+    """The prompt profile that the prompts are worded by: its name or a TOML file."""
     subword_words: float = Field(0.0, ge=0, lt=1)
+    """The share of the words in keys and values that are made of the tokenizer's subwords."""
     workers: Annotated[Count, Field(le=256)] = 0
+    """Processes that make batches, for a GPU that computes faster than one process writes text; 0 means a thread."""
     graphs: Count = 0
+    """Tokens that one CUDA graph computes, for small Lfm2 models on a GPU whose weights are all trained; 0: no graphs."""
     log_every: Positive = 20
+    """Steps between two lines of metrics."""
     validate_every: Positive = 500
+    """Steps between two validations, which measure the loss and the share of rows that are right in every token."""
     validation_batches: Positive = 2
+    """Batches of each part that a validation looks at."""
     budgets: BudgetsConfig = BudgetsConfig()
+    """The budgets of a new model."""
     model: ModelShape | None = None
+    """The shape of a new model."""
     schedule: Schedule
+    """Optimisation."""
     mixture: list[Mixture] = Field(default=[])
+    """Single turns to train on."""
     reading: list[ReadingMixture] = Field(default=[])
+    """Perfect readings to train on."""
 
     @model_validator(mode="after")
     def _check(self) -> SftConfig:
@@ -192,20 +252,37 @@ class SftConfig(RunConfig):
             raise ValueError("`tokenizer`, a folder, goes with [model]: a model to go on from has its own")
         if not self.mixture and not self.reading:
             raise ValueError("nothing to train on: give at least one [[mixture]] or [[reading]]")
-        weights = [one.weight for one in self.mixture] + [one.weight for one in self.reading]
-        if not any(weight for points in weights for _, weight in points):
-            raise ValueError("nothing to train on: every [[mixture]] and [[reading]] has the weight 0")
+        self._check_parts()
         if self.graphs and self.processes > 1:
             raise ValueError("`graphs` are for one process with a GPU: leave `processes` out, or `graphs`")
         if self.model is not None:
             self._fits(self.model.window)
         return self
 
+    def _check_parts(self) -> None:
+        parts: list[Mixture | ReadingMixture] = [*self.mixture, *self.reading]
+        names = [part.name for part in parts]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"every [[mixture]] and [[reading]] needs a name of its own: there are two {twice!r}")
+        if MEAN in names:
+            raise ValueError(f"the metrics have {MEAN!r} for the mean of all parts: give the part another name")
+        step = step_without_weight([part.weight for part in parts], self.schedule.steps)
+        if step is not None:
+            raise ValueError(
+                f"nothing to train on at step {step} of {self.schedule.steps}: every [[mixture]] and [[reading]] has the"
+                " weight 0 there; give one of them more"
+            )
+
     def _fits(self, window: int) -> None:
         budgets = self.budgets
         if (need := budgets.question + budgets.chunk + 2 * budgets.memory) > window:
             raise ValueError(
                 f"budgets of {need} tokens for question, chunk and two memories do not fit a window of {window}"
+            )
+        if (need := budgets.question + budgets.memory + budgets.answer) > window:
+            raise ValueError(
+                f"budgets of {need} tokens for question, memory and answer do not fit a window of {window}: lower"
+                " budgets.answer"
             )
         self.check_rows(window)
 

@@ -140,6 +140,9 @@ _KINDS: dict[str, Callable[[Sample], Notes]] = {
 }
 
 
+NOTED_TASKS = tuple(_KINDS)  # of which it is known what a perfect reader notes
+
+
 def first_notes(sample: Sample) -> Notes:
     """The notes before anything was read. Raises TrainingError for a task of which it is not known what to note."""
     if sample.task not in _KINDS:

@@ -19,7 +19,7 @@ from memagent.core.readers.notes import SEPARATOR
 from memagent.core.types import Tokenizer
 from memagent.scoring import SCORERS
 from memagent.tasks.samples import Fact, Sample
-from memagent.training.fields import Range
+from memagent.training.fields import FewRange
 from memagent.training.ideal import (
     Chain,
     Line,
@@ -130,7 +130,7 @@ class Mistakes:
     """Adds lines without a value to the notes of a round: some to right notes, and the rest as notes of their own."""
 
     rng: random.Random
-    lines: Range
+    lines: FewRange
 
     def __call__(self, notes: Notes, written: Sequence[Found]) -> list[Found]:
         """The right notes in their order, with notes that say nothing between them."""

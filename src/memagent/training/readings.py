@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice, product
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
@@ -17,10 +18,11 @@ from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.wording import ValueKind
 from memagent.tasks.words import Words
-from memagent.training.fields import Part, Range, Share, Some, TrainedReader
-from memagent.training.ideal import Notes, Piece, Slots, first_notes
+from memagent.training.fields import ChunkRange, FewRange, Part, Share, TokenRange, TrainedReader
+from memagent.training.ideal import NOTED_TASKS, Notes, Piece, Slots, first_notes
 
 _TRIES = 8
+_COMBINATIONS = 1000  # of options that are looked at before a run
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What a turn does: wait (nothing found yet), find (the memory changes), keep (it does not), answer, lost (an answer that
 # cannot be right, because a chunk border cuts a fact).
@@ -28,31 +30,38 @@ What: TypeAlias = Literal["wait", "find", "keep", "answer", "lost"]
 
 
 class TaskRecipe(Part):
-    """How to draw a sample of a task. Ranges are inclusive.
-
-    task          name in the catalogue; `options` are its options, where a list means "one of these, at random"
-    tokens        length of the document
-    chunk         tokens of a chunk
-    reader        whose turns are trained on
-    quiet         share of the turns in which nothing changes that are trained on
-    false_values  share of the readings that begin with a false value in the memory, which stands until the true one is
-                  read; only where a line has one value, and a new statement takes the place of an older one
-    empty_notes   lines without a value in the notes that a merge of `parallel` is shown, in number: a model that errs in
-                  one chunk of a hundred writes as many in a book, and the merge must leave them out
-    answer        share of batches that hold answers only, to documents of the shortest length; the others hold updates
-    """
+    """How to draw a sample of a task. Ranges are inclusive."""
 
     renamed: ClassVar[Mapping[str, str]] = {"mistaken": "false_values"}
 
     task: str
-    tokens: Some
-    chunk: Some
+    """A task of the catalogue (`memagent tasks`) of which it is known what to note."""
+    tokens: TokenRange
+    """The length of the document, in tokens."""
+    chunk: ChunkRange
+    """The length of a chunk, in tokens."""
     reader: TrainedReader = "memory"
+    """The reader whose turns are trained on."""
     quiet: Share = 1.0
+    """The share of the turns in which nothing changes that are trained on."""
     false_values: Share = 0.0
-    empty_notes: Range = (0, 0)
+    """The share of the readings that begin with a false value in the memory, which stands until the true one is read; only
+    for `memory`, where a line has one value, and a new statement takes the place of an older one."""
+    empty_notes: FewRange = (0, 0)
+    """The number of lines without a value among the notes that a merge of `parallel` is shown: a model that errs in one
+    chunk of a hundred writes as many in a book, and the merge must leave them out."""
     answer: Share = 0.05
+    """The share of batches that hold answers only, to documents of the shortest length; the others hold updates."""
     options: dict[str, Any] = Field(default={})
+    """Options of the task; a list means "one of these, at random"."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        if self.task not in NOTED_TASKS:
+            known = ", ".join(NOTED_TASKS)
+            raise ValueError(f"no perfect reader is known for task {self.task!r}; there is one for {known}")
+        check_options(self.task, self.options)
+        return self
 
     @model_validator(mode="after")
     def _mistakes_are_those_of_the_reader(self) -> Self:
@@ -61,6 +70,23 @@ class TaskRecipe(Part):
         if self.empty_notes[1] and self.reader != "parallel":
             raise ValueError(f"empty_notes are for the reader 'parallel', not {self.reader!r}: leave them out")
         return self
+
+
+def check_options(task: str, options: Mapping[str, Any], *, drawn: bool = True) -> None:
+    """Raises TaskError for a task that is not known or needs a question file, and for options that it does not take.
+
+    `drawn`: an option that is a list means "one of these", and each of them is looked at."""
+    known = find(task)
+    if known.questions:
+        raise TaskError(
+            f"task {task!r} needs a question file, which a configuration cannot name: make a sample file with"
+            " `memagent synth --split train`, and train on it by `file`"
+        )
+    choices = [value if drawn and isinstance(value, list) else [value] for value in options.values()]
+    if empty := [name for name, values in zip(options, choices, strict=True) if not values]:
+        raise TaskError(f"task {task!r}, option {empty[0]}: an empty list leaves nothing to draw: give it a value")
+    for values in islice(product(*choices), _COMBINATIONS):
+        known.options(dict(zip(options, values, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

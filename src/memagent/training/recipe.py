@@ -20,7 +20,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 import tomlkit
 from pydantic import ConfigDict, Field, ValidationError, model_validator
@@ -28,7 +28,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from memagent.errors import ConfigError
 from memagent.tables import problem
 from memagent.training.config import Config, SftConfig, changed, checked, find_config, read_config
-from memagent.training.fields import Part, Positive, Share
+from memagent.training.fields import Part, Positive, Says, Share, one_of
 from memagent.training.rl_config import RlConfig
 
 Table: TypeAlias = dict[str, Any]
@@ -44,13 +44,24 @@ class Stage(Part):
 
     model_config = ConfigDict(extra="allow")
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    name: Annotated[
+        str,
+        Field(pattern=r"^[a-z0-9][a-z0-9-]*$"),
+        Says("small letters, digits and `-`, the first a letter or digit; not the name of a field"),
+    ]
+    """The name of the stage, and of the folder of its run."""
     kind: Literal["sft", "rl"]
+    """The command that trains it."""
     about: str = ""
+    """What `--dry-run` says about the stage."""
     resume: bool = False
+    """Continues the run of the stage before it, optimizer and step included, in place of starting from its weights."""
     stop_after: Positive | None = None
-    blend: dict[str, Share] = Field(default={})
+    """The step after which the stage ends, before its schedule does."""
+    blend: Annotated[dict[str, Share], Says("names of stages: 0 to 1, below 1 together")] = Field(default={})
+    """Earlier stages and their shares in the weights that the stage starts from; the rest is the stage before it."""
     like: str | None = None
+    """An earlier stage of the same kind whose own fields this one has too, under its own."""
 
     @property
     def own(self) -> Table:
@@ -58,16 +69,24 @@ class Stage(Part):
 
 
 class Recipe(Part):
-    """The file; see above."""
+    """The file that `memagent train recipe` reads."""
 
     sft: Table = Field(default={})
+    """Fields that all supervised stages share: those of `memagent train sft`."""
     rl: Table = Field(default={})
+    """Fields that all stages of reinforcement learning share: those of `memagent train rl`."""
     mixture: dict[str, Table] = Field(default={})
+    """Single turns for `sft`, by name: the fields of a `[[mixture]]`."""
     reading: dict[str, Table] = Field(default={})
+    """Perfect readings for `sft`, by name: the fields of a `[[reading]]`."""
     task: dict[str, Table] = Field(default={})
-    defaults: dict[PartKind, Table] = Field(default={})
+    """Documents for `rl`, by name: the fields of a `[[task]]`."""
+    defaults: Annotated[dict[PartKind, Table], one_of(get_args(PartKind))] = Field(default={})
+    """Fields of everything in one of these three tables."""
     weights: dict[str, list[Any]] = Field(default={})
+    """The weights of parts in each stage: `stages` names the columns, and every other row is the name of a part."""
     stage: list[Stage] = Field(min_length=1)
+    """The stages, in their order."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

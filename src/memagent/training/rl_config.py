@@ -12,58 +12,96 @@ from memagent.core.outcomes import Rules
 from memagent.training.cluster_config import ClusterConfig
 from memagent.training.config import RunConfig
 from memagent.training.credit import Aggregate, Credit, Normalise
-from memagent.training.fields import Beta, Count, Part, Positive, Scorer, Share, Some, Weight
+from memagent.training.fields import (
+    Beta,
+    ChunkTokens,
+    Count,
+    Part,
+    Positive,
+    Says,
+    Scorer,
+    Share,
+    TokenRange,
+    Weight,
+    either,
+    one_of,
+    step_without_weight,
+)
 from memagent.training.loss import Objective
+from memagent.training.readings import check_options
 from memagent.training.shaping import SHAPINGS, TURN_REWARDS
+
+_TURN_NAMES = either([*TURN_REWARDS])
 
 
 class RolloutConfig(Part):
-    """Sampling. `prompts` × `group` readings make a batch; groups without signal are left out, and up to `resample` more
-    batches are sampled in their place. Budgets are in tokens; what is not given is the model's own."""
+    """Sampling. `prompts` × `group` readings make a batch. Budgets are in tokens; what is not given is the model's own."""
 
     prompts: Positive = 16
+    """Documents in a batch."""
     group: int = Field(8, ge=2)
+    """Readings of each document: a group, within which rewards are compared (G in arXiv 2507.02259)."""
     resample: int = Field(2, ge=0)
+    """How many more batches may be sampled when groups have no signal and are left out (dynamic sampling, DAPO, arXiv
+    2503.14476)."""
     temperature: float = Field(1.0, ge=0.001, le=10)
+    """The temperature of sampling; it is part of the policy whose ratios are taken."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """The probability mass of the nucleus that tokens are drawn from; recorded probabilities are those before it is cut."""
     rules: Rules = "careful"
+    """What happens to replies that are empty, too long or say that nothing changed: `careful` asks again or keeps the
+    memory, `paper` takes them as they are, cut at the budget."""
     reader: str = "memory"
+    """The reader whose turns are sampled and trained on (`memagent readers`), other than `auto`."""
     reader_options: dict[str, Any] = Field(default={})
+    """Options of the reader."""
     batch_tokens: int = Field(131_072, ge=256)
+    """Tokens of all sequences that one pass of the sampler holds; a longer sequence goes alone."""
     profile: str | None = None
+    """The prompt profile: its name or a TOML file."""
     question_tokens: Positive | None = None
-    chunk_tokens: Positive | None = None
+    """The longest question, in tokens."""
+    chunk_tokens: ChunkTokens | None = None
+    """The part of the document that a turn shows, in tokens."""
     memory_tokens: Positive | None = None
+    """The longest memory, in tokens."""
     answer_tokens: Positive | None = None
+    """The longest answer, in tokens."""
     reasoning_tokens: Count | None = None
+    """Tokens on top of each reply for a model that thinks before it replies."""
 
 
 class AlgorithmConfig(Part):
-    """Multi-Conv DAPO and what it is compared with.
-
-    reward        name of a scorer, applied to the answer
-    shaping       what else the reward is made of, with its weight: see `memagent.training.shaping`
-    turns         by what each conversation is judged for itself, with the share of the credit: see there; the rest is the
-                  reading's
-    credit        "all": every conversation gets its reading's advantage; "final": only the answer does
-    normalise     "none": R − mean; "std": also divided by the group's standard deviation (GRPO)
-    aggregate     "token": mean over all tokens of the update (DAPO); "sequence": first within each conversation (GRPO)
-    old_logprobs  "sampled": those recorded while sampling; "recomputed": those of the training forward before the update
-    dual_clip     c of the dual clip, 0 for none; kl: β of the k3 penalty; entropy: weight of an entropy bonus
-    """
+    """Multi-Conv DAPO (arXiv 2507.02259, §3.2) and what it is compared with."""
 
     reward: Scorer = "own"
-    shaping: dict[str, float] = Field(default={})
-    turns: dict[str, float] = Field(default={})
+    """The scorer of the answer, which makes the reward; `own` is the one that the sample names, otherwise `strict`."""
+    shaping: Annotated[dict[str, float], one_of([*SHAPINGS])] = Field(default={})
+    """More terms of the reward, with their weights: `fewer_rounds` (PI-Mem, arXiv 2608.03048), `right_skips` (after
+    GRU-Mem, arXiv 2602.10560)."""
+    turns: Annotated[dict[str, float], Says(f"{_TURN_NAMES}: above 0, at most 1 together")] = Field(default={})
+    """The share of the credit for what each turn did for itself (GRU-Mem, arXiv 2602.10560); the rest is the reading's.
+    Needs `credit = "all"`."""
     credit: Credit = "all"
+    """`all` gives every conversation the advantage of its reading, `final` only the answer."""
     normalise: Normalise = "none"
+    """The advantage: `none` is R − mean, `std` also divides by the standard deviation of the group (GRPO, arXiv
+    2402.03300)."""
     aggregate: Aggregate = "token"
+    """The mean of the loss: `token` is over all tokens of the update (DAPO), `sequence` first within each conversation
+    (GRPO)."""
     clip_low: float = Field(0.2, gt=0, lt=1)
+    """ε_low: a ratio below 1 − ε_low is clipped."""
     clip_high: float = Field(0.28, gt=0)
-    dual_clip: float = Field(0.0, ge=0)
+    """ε_high: a ratio above 1 + ε_high is clipped."""
+    dual_clip: Annotated[float, Says("0, or above 1")] = Field(0.0, ge=0)
+    """c of the dual clip, which bounds the loss where the advantage is negative; 0 means none."""
     kl: float = Field(1e-3, ge=0)
+    """β, the weight of the KL penalty (k3) against the weights of the start; 0 keeps no copy of them."""
     entropy: float = Field(0.0, ge=0)
+    """α, the weight of an entropy bonus."""
     old_logprobs: Literal["sampled", "recomputed"] = "sampled"
+    """What ratios refer to: `sampled` is the record of sampling, `recomputed` a forward pass before the update."""
 
     @field_validator("dual_clip")
     @classmethod
@@ -101,20 +139,27 @@ class AlgorithmConfig(Part):
 
 
 class UpdateConfig(Part):
-    """Optimisation. A batch is consumed in `updates` steps of AdamW; each in micro-batches of at most `batch_tokens`, whose
-    gradients add up. The rate rises over `warmup` batches, then stays. A gradient norm above `explode` stops the run.
-    `average` is the decay, per step, of the weight average that is validated and kept (0: none); sampling and updates go on
-    with the weights themselves."""
+    """Optimisation with AdamW."""
 
     updates: Positive = 4
+    """Optimizer steps that a batch is consumed in, counted in readings; at most one for each reading."""
     batch_tokens: int = Field(16_384, ge=64)
+    """Tokens of a micro-batch, prompts and padding included; a longer conversation goes alone."""
     rate: float = Field(1e-6, gt=0)
+    """The learning rate after the warmup."""
     warmup: int = Field(0, ge=0)
+    """Batches over which the learning rate rises linearly to `rate`."""
     weight_decay: float = Field(0.01, ge=0)
+    """The decoupled weight decay of AdamW, for all weights that are trained."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """The decay rates of AdamW's two moments."""
     clip: float = Field(1.0, gt=0)
+    """A gradient whose norm is larger is scaled down to it."""
     explode: float = Field(1e4, gt=0)
+    """A gradient whose norm is larger stops the run."""
     average: Share = 0.0
+    """The decay, per step, of the weight average that is validated and saved; 0 keeps none. Sampling and updates go on with
+    the weights themselves."""
 
     def rate_at(self, batch: int) -> float:
         """The learning rate of batch `batch`, from 0."""
@@ -122,16 +167,26 @@ class UpdateConfig(Part):
 
 
 class Documents(Part):
-    """Samples of a `task` of the catalogue, made on the fly with its `options`, or of a `file`. `tokens`, the length of
-    documents, is for those that are made. `reader` reads them, with `reader_options`; by default that of `rollout`."""
+    """Samples of a task of the catalogue, made on the fly, or of a file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # of a file and a folder of the run, too
+    name: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+        Says("1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit"),
+    ]  # of a file and a folder of the run, too
+    """Its name in the metrics and in the run's folder."""
     task: str | None = None
+    """A task of the catalogue (`memagent tasks`) whose documents are made; either this or `file`."""
     file: Path | None = None
+    """A sample file; either this or `task`."""
     tokens: Sequence[int] = ()
+    """The length of documents that are made, in tokens."""
     options: dict[str, Any] = Field(default={})
+    """Options of the task."""
     reader: str | None = None
+    """The reader of these documents, in place of `rollout.reader`."""
     reader_options: dict[str, Any] = Field(default={})
+    """Options of the reader, over those of `rollout` if it is the same reader."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -143,33 +198,58 @@ class Documents(Part):
 
 
 class TaskMix(Documents):
-    """Documents to train on, and how often; `tokens` is [shortest, longest]. An option that is a list means "one of these,
-    at random"."""
+    """Documents to train on, and how often."""
 
-    tokens: Some | tuple[()] = ()
+    tokens: TokenRange | tuple[()] = ()
+    """The length of documents that are made, in tokens; it goes with `task`."""
+    options: dict[str, Any] = Field(default={})
+    """Options of the task; a list means "one of these, at random"."""
     weight: Weight = Field(default=[(0.0, 1.0)])
+    """How often it is drawn, relative to the other tasks, over the progress of the run (0 to 1)."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        if self.task is not None:
+            check_options(self.task, self.options)
+        return self
 
 
 class ValidationTask(Documents):
-    """What is read on validation: `samples` documents of a task at each length, or a sample file."""
+    """Documents to validate on: some of a task at each length, or all of a sample file."""
 
     tokens: tuple[Positive, ...] = ()
+    """The lengths of documents that are made, in tokens; it goes with `task`."""
     samples: Positive = 64
+    """The number of documents that are made at each length."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        if self.task is not None:
+            check_options(self.task, self.options, drawn=False)
+        return self
 
 
 class ValidationConfig(Part):
-    """Readings of held-out documents every `every` batches, before the first and after the last: greedy, or sampled, where
-    the engine takes seeds from the same random streams each time. The best mean score is kept as `best`; `patience`
-    validations without a better one stop the run (0: never)."""
+    """Readings of held-out documents, before the first batch, every `every` batches and after the last. The checkpoint with
+    the best mean score is kept as `best`."""
 
     every: Positive = 10
+    """Batches between two validations."""
     seed: int = 1_000_003
+    """The seed of the documents that are made."""
     batch: Positive = 64
+    """Readings that run together."""
     patience: int = Field(0, ge=0)
+    """Validations without a better mean score after which the run stops; 0 means never."""
     score: Scorer = "own"
-    temperature: float = Field(0.0, ge=0, le=10)
+    """The scorer of the answers; `own` is the one that the sample names, otherwise `strict`."""
+    temperature: Annotated[float, Says("0, or 0.001 to 10")] = Field(0.0, ge=0, le=10)
+    """The temperature of these readings; 0 is greedy. Where the engine takes seeds, sampling uses the same random streams
+    each time."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """The probability mass of the nucleus that tokens are drawn from."""
     task: list[ValidationTask] = Field(default=[])
+    """What is read; an empty list means no validation."""
 
     @field_validator("temperature")
     @classmethod
@@ -188,18 +268,28 @@ class ValidationConfig(Part):
 
 
 class RlConfig(RunConfig):
-    """A run of reinforcement learning. `start` is "embedded" or the folder of a model."""
+    """A run of reinforcement learning (`memagent train rl`)."""
 
     start: str
+    """The model to start from: `embedded` or a Hugging Face folder."""
     steps: Positive
+    """Batches of the run."""
     save_every: Positive = 10
+    """Batches between two checkpoints; the last batch and a better validation are always saved."""
     books: list[Path] = Field(default=[])
+    """Texts that facts are hidden in, for tasks that are made: files, or made-up text as `generated:contract`."""
     rollout: RolloutConfig = RolloutConfig()
+    """Sampling."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
+    """What is learnt from the readings."""
     update: UpdateConfig = UpdateConfig()
+    """Optimisation."""
     task: list[TaskMix] = Field(min_length=1)
+    """Documents to train on."""
     validation: ValidationConfig = ValidationConfig()
+    """Readings of held-out documents."""
     cluster: ClusterConfig = ClusterConfig()
+    """Where to train with `--engine verl`."""
 
     @model_validator(mode="after")
     def _check(self) -> RlConfig:
@@ -208,6 +298,12 @@ class RlConfig(RunConfig):
         names = [part.name for part in self.task]
         if len(set(names)) < len(names):
             raise ValueError(f"every [[task]] needs a name of its own, not {names}")
+        step = step_without_weight([part.weight for part in self.task], self.steps)
+        if step is not None:
+            raise ValueError(
+                f"nothing to train on at step {step} of {self.steps}: every [[task]] has the weight 0 there; give one of"
+                " them more"
+            )
         trained = {part.file.resolve() for part in self.task if part.file is not None}
         if both := [part for part in self.validation.task if part.file is not None and part.file.resolve() in trained]:
             raise ValueError(f"{both[0].file} is trained on: validate on other samples")

@@ -27,7 +27,7 @@ from memagent.tasks.samples import generator
 from memagent.training.ahead import made_ahead
 from memagent.training.average import Average
 from memagent.training.checkpoints import Checkpoints
-from memagent.training.config import Mixture, ReadingMixture, SftConfig
+from memagent.training.config import MEAN, Mixture, ReadingMixture, SftConfig
 from memagent.training.data import StepMaker, mixture_batch, open_source
 from memagent.training.graphs import Graphs
 from memagent.training.growth import write_deeper
@@ -195,7 +195,7 @@ def validate(trainer: Trainer) -> dict[str, dict[str, float]]:
                 tally += batch_loss(trainer.policy, batch)[1]
             result[mixture.name] = tally.summary()
     mean = sum(values["row"] for values in result.values()) / len(result)
-    return {**result, "mean": {"row": mean}}
+    return {**result, MEAN: {"row": mean}}
 
 
 def run(config: SftConfig, launch: Launch) -> Trainer:
@@ -243,6 +243,6 @@ def _validated(trainer: Trainer, log: RunLog) -> bool:
     """Validates; returns whether no earlier weights got as many rows right."""
     result: Mapping[str, Mapping[str, float]] = validate(trainer)
     log.metrics(trainer.step, "validation", result)
-    better = result["mean"]["row"] > trainer.best
-    trainer.best = max(trainer.best, result["mean"]["row"])
+    better = result[MEAN]["row"] > trainer.best
+    trainer.best = max(trainer.best, result[MEAN]["row"])
     return better

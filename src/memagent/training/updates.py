@@ -18,7 +18,7 @@ from memagent.tasks.updates import QUESTION as CHANGED
 from memagent.tasks.updates import STATEMENTS as CHANGES
 from memagent.tasks.wording import NOUNS, STATEMENTS, Noun, ValueKind, ask, state
 from memagent.tasks.words import Words
-from memagent.training.fields import Part, Range, Share, Some, TrainedReader
+from memagent.training.fields import FewRange, Part, Share, SomeRange, TokenRange, TrainedReader
 from memagent.training.ideal import Line, Notes, Slots
 
 # Sentences that name the value before the key are the hardest: they are shown three times as often.
@@ -27,40 +27,41 @@ Statement: TypeAlias = tuple[str, str, str]  # sentence, key, value
 
 
 class Recipe(Part):
-    """How to draw one exercise. Ranges are inclusive; shares are probabilities.
-
-    tokens           length of the whole row, about
-    asked            number of keys in the question
-    stated           share of asked keys that the chunk states; `quiet` is the share of chunks that state none of them
-    fresh            share of exercises with the first, empty memory
-    kept             share of asked keys that have a value in the memory otherwise
-    distractors      number of facts about other keys in the chunk; `related` is the share that resembles an asked key
-    partial_matches  share of chunks whose book text holds one word of an asked key, where the book has that word
-    changes          share of exercises in the words of the task `updates`: about one key, whose values change
-    forgotten        share of the memory's values that the reply leaves out, where the chunk does not state them anew
-    outdated         share of the memory's values that the reply holds on to, where the chunk states another
-    answer           share of exercises that ask for the answer and show no chunk
-    echo             share of rows that are random tokens to be repeated: copying, and nothing else
-    reader           whose turn it is; a turn of `parallel` is one of a round
-    """
+    """How to draw one exercise. Ranges are inclusive; shares are probabilities."""
 
     renamed: ClassVar[Mapping[str, str]] = {"near": "partial_matches"}
 
-    tokens: Range
-    asked: Some = (1, 8)
+    tokens: TokenRange
+    """The length of the whole row, about, in tokens."""
+    asked: SomeRange = (1, 8)
+    """The number of keys in the question."""
     stated: Share = 0.4
+    """The share of asked keys that the chunk states; a quarter of it for keys that have a value in the memory, apart from
+    exercises of `changes`."""
     quiet: Share = 0.1
+    """The share of chunks that state no asked key."""
     fresh: Share = 0.1
+    """The share of exercises with the first, empty memory."""
     kept: Share = 0.4
-    distractors: Range = (0, 3)
+    """The share of asked keys that have a value in the memory, where it is not the first one."""
+    distractors: FewRange = (0, 3)
+    """The number of facts about other keys in the chunk."""
     related: Share = 0.3
+    """The share of distractors whose key resembles an asked key."""
     partial_matches: Share = 0.0
+    """The share of chunks whose book text holds one word of an asked key, where the book has that word."""
     changes: Share = 0.0
+    """The share of exercises in the words of the task `updates`: about one key, whose values change."""
     forgotten: Share = 0.0
+    """The share of the memory's values that the reply leaves out, where the chunk does not state them anew."""
     outdated: Share = 0.0
+    """The share of the memory's values that the reply holds on to, where the chunk states another."""
     answer: Share = 0.0
+    """The share of exercises that ask for the answer and show no chunk."""
     echo: Share = 0.0
+    """The share of rows that are random tokens to be repeated: copying, and nothing else."""
     reader: TrainedReader = "memory"
+    """The reader whose turn it is; a turn of `parallel` is one of a round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,8 @@ from memagent.suite_scoring import meant
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
 from memagent.tasks.synthesis import Recipe, write_samples
+from memagent.training.config import MEAN
 from memagent.training.rl_config import ValidationConfig, ValidationTask
-
-MEAN = "mean"
 
 
 def make_held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> dict[str, SampleFile]:
