@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from memagent.core import Completion, Plan, State, Turn, advance, pending, split, turn
 
@@ -67,3 +70,10 @@ def replied(plan: Plan, state: State, reply: str | Completion) -> State:
 def halved(plan: Plan, state: State) -> State:
     """The state after the first pending turn did not fit the window."""
     return split(plan, state, next(iter(pending(plan, state))))
+
+
+def raw_tokenizer(folder: Path) -> Tokenizer:
+    """A folder's tokenizer for content: text that spells a special token is text, never the token."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+    return tokenizer

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from memagent.differences import change, flat
 from memagent.errors import ConfigError
 from memagent.files import atomic_file
 
@@ -43,14 +44,14 @@ def now() -> str:
 def check_same(what: str, old: Mapping[str, Any], new: Mapping[str, Any], free: Collection[str] = USUALLY_FREE) -> None:
     """Raises ConfigError naming every value that differs, but those in `free` and below them. Both are headers of `what`:
     "the run in FOLDER", for example."""
-    before, now = _flat("", old), _flat("", json.loads(json.dumps(new)))
+    before, now = flat("", old), flat("", json.loads(json.dumps(new)))
     wrote, writes = old.get("versions", {}).get("memagent"), new.get("versions", {}).get("memagent")
     changes = [f"memagent: {wrote} → {writes}"] if wrote != writes else []
     for name in dict.fromkeys([*before, *now]):
         if any(name == one or name.startswith(f"{one}.") for one in free):
             continue
         if before.get(name) != now.get(name):
-            changes.append(f"{name}: {_brief(before.get(name))} → {_brief(now.get(name))}")
+            changes.append(change(name, before, now))
     if changes:
         if len(changes) > _CHANGES:
             changes[_CHANGES:] = [f"and {len(changes) - _CHANGES} more"]
@@ -93,15 +94,3 @@ def mend(file: Path, version: int, keep: Callable[[dict[str, Any]], bool]) -> No
 def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     with file.open("rb") as stream:
         yield from ((number, line) for number, line in enumerate(stream, 1) if line.endswith(b"\n"))
-
-
-def _flat(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value:
-        return {name: value}
-    lead = f"{name}." if name else ""
-    return {inner: leaf for key, item in value.items() for inner, leaf in _flat(f"{lead}{key}", item).items()}
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"

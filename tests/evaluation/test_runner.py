@@ -283,6 +283,22 @@ def test_a_model_that_refuses_everything_stops_the_run(samples, tmp_path, lockst
     assert sum(record.scores["strict"] for record in found.values()) == 6
 
 
+def test_other_failures_do_not_say_that_the_server_is_there(samples, tmp_path):
+    rows = [json.loads(line) for line in samples.path.read_text().splitlines()]
+    for row in rows[1::2]:
+        row["question"] = "why " * 50  # fails without a request
+    samples.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"lockstep": False, "concurrency": 1}
+    with pytest.raises(ModelRefusedError, match="wrong key"):
+        run(
+            an_evaluation(SampleFile.open(samples.path), lambda turn: ModelRefusedError("wrong key"), **options),
+            tmp_path / "run",
+        )
+    assert {record.error_kind for record in records(tmp_path / "run").values()} <= {"config"}
+    _, found = run(an_evaluation(SampleFile.open(samples.path), **options), tmp_path / "run")
+    assert sorted(str(record.error_kind) for record in found.values()) == ["None"] * 3 + ["config"] * 3
+
+
 @pytest.mark.parametrize("lockstep", [True, False])
 def test_a_server_that_refuses_one_reading_has_failed_it(samples, tmp_path, lockstep):
     def picky(turn):

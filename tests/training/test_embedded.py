@@ -15,7 +15,8 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Sample
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import shipped_words
-from memagent.training.tokenizer import SPECIALS, load_tokenizer
+from memagent.training.tokenizer import SPECIALS
+from tests.helpers import raw_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_the_folder_is_complete_and_small() -> None:
 
 
 def test_special_tokens_have_the_ids_the_weights_were_trained_with() -> None:
-    tokenizer = load_tokenizer(EMBEDDED)
+    tokenizer = raw_tokenizer(EMBEDDED)
     assert [tokenizer.token_to_id(name) for name in SPECIALS] == [0, 1, 2, 3]
     config = json.loads((EMBEDDED / "config.json").read_text(encoding="utf-8"))
     assert (config["pad_token_id"], config["bos_token_id"], config["eos_token_id"]) == (0, 1, 3)

@@ -22,9 +22,8 @@ from memagent.tasks.words import shipped_words
 from memagent.training.ideal import Chain, Slots, Variables, answer_pieces, first_notes, memory_pieces, memory_text
 from memagent.training.reader_turns import memory_turns
 from memagent.training.readings import draw_sample, false_notes
-from memagent.training.tokenizer import load_tokenizer
 
-TOKENIZER = FileTokenizer(load_tokenizer(EMBEDDED), name="embedded")
+TOKENIZER = FileTokenizer.load(EMBEDDED)
 MATERIALS = Materials(tokenizer=TOKENIZER, haystack=Haystack.shipped(), words=shipped_words("train"))
 # Every task that a perfect reader knows, in its harder variants.
 TASKS = [

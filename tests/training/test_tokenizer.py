@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from memagent.training.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_tokenizer
+from memagent.training.tokenizer import SPECIALS, save_tokenizer, train_tokenizer
+from tests.helpers import raw_tokenizer
 
 LINES = ["The code of the old harbour is 4821973.\n", "Nobody knew why.\n"] * 20
 
@@ -24,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tokenizer(folder: Path) -> Tokenizer:
-    return load_tokenizer(folder)
+    return raw_tokenizer(folder)
 
 
 @given(text=st.text())

@@ -10,13 +10,13 @@ from tokenizers import Tokenizer, models
 from memagent.errors import TrainingError
 from memagent.models.open import EMBEDDED
 from memagent.tasks.words import Words, shipped_words, split_of
-from memagent.training.tokenizer import load_tokenizer
 from memagent.training.vocabulary import subword_words
+from tests.helpers import raw_tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return load_tokenizer(EMBEDDED)
+    return raw_tokenizer(EMBEDDED)
 
 
 def test_the_share_is_kept_and_no_word_is_one_of_evaluation(tokenizer: Tokenizer) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 from memagent.batch.folder import BatchFolder
 from memagent.batch.jobs import Form, Job, JobFile
 from memagent.batch.reading import JobReader
-from memagent.errors import ConfigError, ModelRefusedError, ModelUnavailableError
+from memagent.doubt import DOUBTFUL, Doubt
+from memagent.errors import ConfigError, failure_kind
 from memagent.models.open import OpenModel
 from memagent.settings import AUTO, Settings, make_plan
 from memagent.tasks.lazy_text import LazyText
 from memagent.threads import together
 
-# Failures that may mean that the server is down, or the key wrong: all others would fail as well.
-_DOUBTFUL = {"unavailable": ModelUnavailableError, "refused": ModelRefusedError}
+_DOUBTFUL = {failure_kind(kind("")): kind for kind in DOUBTFUL}  # by how records name them
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,18 +37,14 @@ Watcher = Callable[[Tally], None]
 
 
 class Sink:
-    """Takes records as they end, from any thread, and writes them.
-
-    Failures that may mean that the server is down are written only when another reading has ended well; after `patience`
-    of them in a row their error is raised, and the readings go on when the command is repeated.
-    """
+    """Takes records as they end, from any thread, and writes them. Failures that may mean that the server is down are held
+    back; see `Doubt`."""
 
     def __init__(self, folder: BatchFolder, watcher: Watcher | None, patience: int) -> None:
         self.folder = folder
         self.tally = Tally(total=folder.jobs.questions, began=folder.done, done=folder.done)
         self._watcher = watcher
-        self._patience = patience
-        self._doubtful: list[tuple[dict[str, Any], str | None]] = []
+        self._doubt = Doubt[tuple[dict[str, Any], str | None]](patience)
         self._lock = threading.Lock()
 
     def take(self, record: dict[str, Any], reading: str | None) -> None:
@@ -56,9 +52,7 @@ class Sink:
         with self._lock:
             doubt = _DOUBTFUL.get(record["error_kind"])
             if doubt is not None:
-                self._doubtful.append((record, reading))
-                if len(self._doubtful) > self._patience:
-                    raise doubt(record["error"])
+                self._doubt.hold((record, reading), doubt(record["error"]))
                 return
             if record["error"] is None:
                 self._settle()
@@ -75,8 +69,7 @@ class Sink:
             self._watcher(self.tally)
 
     def _settle(self) -> None:
-        held, self._doubtful = self._doubtful, []
-        for record, reading in held:
+        for record, reading in self._doubt.settled():
             self._write(record, reading)
 
     def _write(self, record: dict[str, Any], reading: str | None) -> None:

@@ -7,14 +7,10 @@ same.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +20,7 @@ from memagent.batch.local import Sink, Tally, Watcher
 from memagent.batch.records import failed
 from memagent.batch.worker import Setup, Worker
 from memagent.errors import MissingExtraError, ModelError
+from memagent.ray_cluster import connected, last_line
 
 _POLL = 1.0  # seconds
 _TOGETHER = 2  # workers that may be lost at a job before it is read alone: it may be what kills them
@@ -56,7 +53,8 @@ def run(
     has a model of its own and reads as many. Raises ModelError if there is no cluster, or no worker can open the model.
     """
     ray = check_installed()
-    with _connected(ray, address):
+    # Ray prints to standard output what happens to processes, the last of it when it shuts down.
+    with redirect_stdout(sys.stderr), connected(address, {}, ModelError, "use --ray local"):
         gpus, count = _places(ray, served, workers)
         share = -(-at_once // count) if served else at_once
         crew = _Crew(ray, setup, Sink(folder, watcher, max(2, at_once)), count, share, gpus)
@@ -158,7 +156,7 @@ class _Crew:
         except self._ray.exceptions.RayError as error:
             self._failed_starts += 1
             if self._failed_starts > _MOST_STARTS * self._count:
-                raise ModelError(f"the workers die before they are ready: {_line(error)}") from error
+                raise ModelError(f"the workers die before they are ready: {last_line(error)}") from error
             self._hire()
             return
         if refused:
@@ -175,7 +173,7 @@ class _Crew:
         try:
             made = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:
-            raise ModelError(f"a worker cannot go on: {_line(error)}") from error
+            raise ModelError(f"a worker cannot go on: {last_line(error)}") from error
         except self._ray.exceptions.RayError as error:
             self._lose(hand)
             self._retry(task, error)
@@ -201,7 +199,7 @@ class _Crew:
         if task.lost < _MOST_LOST:
             self._again.append(task)
             return
-        gone = ModelError(f"{task.lost} workers were lost at this job, the last one so: {_line(error)}")
+        gone = ModelError(f"{task.lost} workers were lost at this job, the last one so: {last_line(error)}")
         for question in task.questions:
             self.sink.take(failed(task.job, question, gone), None)
 
@@ -215,51 +213,3 @@ class _Crew:
         closing = [hand.actor.close.remote(delete) for hand in self._hands]
         if closing:
             self._ray.wait(closing, num_returns=len(closing), timeout=10)
-
-
-@contextmanager
-def _connected(ray: Any, address: str) -> Iterator[None]:
-    """A connection to a cluster; a local one ends with it. Raises ModelError if there is none."""
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    # Of a job that was submitted to Ray: what it sets may not be set again.
-    given = (json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")).get("runtime_env") or {}).get("env_vars") or {}
-    if "PYTHONPATH" in os.environ and "PYTHONPATH" not in given:
-        options["runtime_env"] = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}}
-    if address == "local":
-        options["include_dashboard"] = False
-    try:
-        _knock(address)
-        with _own_signals():
-            ray.init(address=address, **options)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ModelError(
-            f"no Ray cluster can be reached at {address!r}: {_line(error)}. Start one (`ray start --head`, with the same"
-            " RAY_AUTH_MODE here and there), or use --ray local"
-        ) from error
-    with redirect_stdout(sys.stderr):  # Ray prints there what happens to processes, the last of it when it shuts down
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-@contextmanager
-def _own_signals() -> Iterator[None]:
-    """Leaves SIGTERM to those who handle it: Ray would end the process at once."""
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    with suppress(ValueError):  # not in the main thread, where Ray leaves it as well
-        signal.signal(signal.SIGTERM, handler)
-
-
-def _knock(address: str) -> None:
-    """Raises OSError if no process listens at HOST:PORT; Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=20).close()
-
-
-def _line(error: BaseException) -> str:
-    """The last line of an error, without Ray's guesses at why a process ended."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].split(" Worker exit")[0].strip().rstrip(".") if lines else type(error).__name__

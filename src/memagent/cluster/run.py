@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from memagent.core import Tokenizer
 from memagent.errors import ConfigError, TrainingError
 from memagent.files import atomic_file, locked, writing
 from memagent.models.open import model_folder
+from memagent.ray_cluster import connected, last_line
 from memagent.training.checkpoints import verl_shards, verl_step
 from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
@@ -164,7 +163,7 @@ def _watched(runner: Any, done: Any, limit: float, launch: Launch, shown: int) -
             except ray.exceptions.RayTaskError as error:
                 raise TrainingError(_cause(error)) from error
             except ray.exceptions.RayError as error:
-                raise TrainingError(f"a process of the run has died: {_line(error)}") from error
+                raise TrainingError(f"a process of the run has died: {last_line(error)}") from error
             return
         with suppress(ray.exceptions.RayError):  # it is busy, or it has died: then `done` says so
             idle, step = ray.get(runner.idle.remote(), timeout=60)
@@ -205,35 +204,14 @@ def _ray(config: RlConfig) -> Iterator[None]:
     """A connection to the cluster of `cluster.address`, or a Ray of this run's own, which ends with it."""
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    variables = get_ppo_ray_runtime_env()["env_vars"] | environment(config.cluster.device)
-    if "PYTHONPATH" in os.environ:
-        variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    # Of a job that was submitted to Ray: what it sets may not be set again.
-    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")).get("runtime_env") or {}
-    given = job.get("env_vars") or {}
-    options: dict[str, Any] = {
-        "runtime_env": {"env_vars": {name: value for name, value in variables.items() if name not in given}},
-        "log_to_driver": False,
-        "logging_level": "ERROR",
-    }
-    if config.cluster.address:
-        try:
-            _knock(config.cluster.address)
-            ray.init(address=config.cluster.address, **options)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise TrainingError(
-                f"no Ray cluster can be reached at {config.cluster.address!r} (cluster.address): {_line(error)}. Start one"
-                " (`ray start --head`, with the same RAY_AUTH_MODE here and there), or leave the address out"
-            ) from error
-    else:
-        if config.cluster.device == "cpu":  # as many places as there are processes, however many cores
-            options |= {"num_gpus": config.cluster.devices, "num_cpus": cpus_needed(config)}
-        ray.init(address="local", include_dashboard=False, **options)  # not one that somebody else has left running
-    try:
+    cluster, options = config.cluster, dict[str, Any]()
+    if not cluster.address and cluster.device == "cpu":  # as many places as there are processes, however many cores
+        options = {"num_gpus": cluster.devices, "num_cpus": cpus_needed(config)}
+    address = cluster.address or "local"  # not one that somebody else has left running
+    variables = get_ppo_ray_runtime_env()["env_vars"] | environment(cluster.device)
+    with connected(address, variables, TrainingError, "leave `cluster.address` out", **options):
         _check_room(config)
         yield
-    finally:
-        ray.shutdown()
 
 
 def _check_room(config: RlConfig) -> None:
@@ -258,22 +236,9 @@ def _check_room(config: RlConfig) -> None:
         raise TrainingError("another run is under way on this Ray cluster, and verl keeps one queue for all: use another")
 
 
-def _knock(address: str) -> None:
-    """Raises OSError if no process listens at HOST:PORT; Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host, int(port)), timeout=20).close()
-
-
 def _cause(error: ray.exceptions.RayTaskError) -> str:
     """The last line of what a process raised."""
     cause: Any = error
     while getattr(cause, "cause", None) is not None and cause.cause is not cause:
         cause = cause.cause
-    return _line(cause)
-
-
-def _line(error: BaseException) -> str:
-    """The last line, without Ray's guesses at why a process ended."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].split(" Worker exit")[0].strip().rstrip(".") if lines else type(error).__name__
+    return last_line(cause)

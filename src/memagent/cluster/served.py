@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from memagent.core import Completion, Turn
 from memagent.errors import ContextTooLongError, ModelError, ModelReplyError, ModelUnavailableError
-from memagent.models.chat import ChatFormat
+from memagent.models.chat import ChatFormat, stop_ids
 from memagent.models.open import OpenModel, narrowed, read_defaults
 from memagent.models.tokenizers import FileTokenizer
 
@@ -107,5 +107,4 @@ def _stop_ids(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:
         configured = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
     except OSError:  # the folder has no generation_config.json
         configured = config.eos_token_id
-    ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
-    return frozenset(token for token in ids if token is not None)
+    return stop_ids(configured, tokenizer)

@@ -11,9 +11,10 @@ from typing import Any
 
 from memagent.core import Plan
 from memagent.core import reading as protocol
+from memagent.doubt import DOUBTFUL, Doubt
 from memagent.driver import Observer, Transcript, TurnRecord, aread, read_batch
 from memagent.entries import turn_entry
-from memagent.errors import ConfigError, ModelError, ModelRefusedError, ModelUnavailableError, failure_kind
+from memagent.errors import ConfigError, ModelError, failure_kind
 from memagent.evaluation.folder import Key, RunFolder
 from memagent.evaluation.records import Record, RecordedTurn
 from memagent.folders import describe_machine
@@ -141,7 +142,7 @@ class _Run:
         self.tally = tally
         self._watcher = watcher
         self._lock = threading.Lock()
-        self._doubtful: list[tuple[Record, str | None]] = []  # failures that may mean that the server is down
+        self._doubt = Doubt[tuple[Record, str | None]](max(2, self.evaluation.concurrency))
 
     def in_batch(self, work: Sequence[tuple[Entry, int]]) -> None:
         """Runs a batch of readings together, and records each as soon as it ends."""
@@ -242,23 +243,18 @@ class _Run:
             self.evaluation, reading.sample, reading.attempt, progress.plan, progress.state.answer or "", turns, error
         )
         record = replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4))
-        if isinstance(error, ModelUnavailableError | ModelRefusedError):
-            self._doubt(record, progress.id, error)
-        else:
+        if isinstance(error, DOUBTFUL):
+            with self._lock:
+                self._doubt.hold((record, progress.id), error)
+            return
+        if record.status == "answered":
             self.settle()
-            self._write(record, progress.id)
-
-    def _doubt(self, record: Record, id: str | None, error: ModelError) -> None:
-        """Stops the run after several such failures: a dead server or a wrong key would fail all remaining readings."""
-        with self._lock:
-            self._doubtful.append((record, id))
-            if len(self._doubtful) > max(2, self.evaluation.concurrency):
-                raise error
+        self._write(record, progress.id)
 
     def settle(self) -> None:
-        """Records the collected failures, because the server replied since."""
+        """Records the failures that were held back."""
         with self._lock:
-            failures, self._doubtful = self._doubtful, []
+            failures = self._doubt.settled()
         for record, id in failures:
             self._write(record, id)
 

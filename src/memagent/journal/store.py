@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from memagent.differences import change, flat
 from memagent.errors import JournalError
 from memagent.home import data_folder
 from memagent.journal.database import connect, empty_log, explained, transaction
@@ -276,8 +277,8 @@ class Journal:
         Raises JournalError naming each property that differs, as old value → new value.
         """
         record = self.show(id)
-        old = {**_flat("settings", record.settings), **_flat("document", record.document)}
-        new = {**_flat("settings", redact(settings, "settings")), **_flat("document", redact(document, "document"))}
+        old = {**flat("settings", record.settings), **flat("document", record.document)}
+        new = {**flat("settings", redact(settings, "settings")), **flat("document", redact(document, "document"))}
         if old.get("document.digest") != new.get("document.digest"):
             paths = [str(path) for path in cast(Sequence[JSON], record.document.get("paths") or ["the document"])]
             what = paths[0] + (f" or one of {len(paths) - 1} more" if len(paths) > 1 else "")
@@ -286,7 +287,7 @@ class Journal:
                 f" end, memagent extend {record.id}"
             )
         changes = [
-            f"{name}: {_brief(old, name)} → {_brief(new, name)}"
+            change(name, old, new)
             for name in dict.fromkeys([*old, *new])
             if old.get(name, "") != new.get(name, "")  # what an older memagent did not know, it did not say
         ]
@@ -476,17 +477,3 @@ def _check_protocol(row: sqlite3.Row) -> None:
             f"reading {row['id']} was started by an older memagent, and this one cannot resume it. You can show and export"
             " it; start a new reading, or resume it with the memagent that started it"
         )
-
-
-def _flat(name: str, value: JSON) -> dict[str, JSON]:
-    """Nested objects as dotted names, so that a difference can be named exactly."""
-    if not isinstance(value, Mapping) or not value:
-        return {name: value}
-    return {inner: leaf for key, item in value.items() for inner, leaf in _flat(f"{name}.{key}", item).items()}
-
-
-def _brief(values: Mapping[str, JSON], name: str) -> str:
-    if name not in values:
-        return "(not set)"
-    text = dump(values[name], name)
-    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"

@@ -80,3 +80,9 @@ class ChatFormat:
     @staticmethod
     def _ids(tokenizer: RawTokenizer, text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+
+
+def stop_ids(configured: int | Sequence[int] | None, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a reply: a generation config's `eos_token_id`, and the tokenizer's where that is none or one."""
+    ids = configured if isinstance(configured, list | tuple) else [configured, tokenizer.eos_token_id]
+    return frozenset(token for token in ids if token is not None)

@@ -26,7 +26,7 @@ try:
     import transformers
 
     from memagent.models.beginnings import grouped
-    from memagent.models.chat import ChatFormat
+    from memagent.models.chat import ChatFormat, stop_ids
     from memagent.models.continuous import ContinuousBatch
     from memagent.models.kinds import takes_drafts, takes_gaps, takes_rows
     from memagent.models.lookup import Lookup
@@ -133,7 +133,7 @@ class LocalEngine:
         self.concurrency = TURNS_AT_ONCE
         self.identity = f"{name}@{version}"
         self._shares = takes_gaps(model.config)
-        self.stop_ids = _stop_ids(self.model, self._hf_tokenizer)
+        self.stop_ids = stop_ids(self.model.generation_config.eos_token_id, self._hf_tokenizer)
         self.pad_id = self._hf_tokenizer.pad_token_id or 0
         self.batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if self.model.device.type == "cpu" else BATCH_TOKENS)
         self._record_prompts = record_prompts
@@ -324,12 +324,6 @@ def quiet() -> Iterator[None]:
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
     return "is falling back to its reference" not in record.getMessage()
-
-
-def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    configured = model.generation_config.eos_token_id
-    ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
-    return frozenset(token for token in ids if token is not None)
 
 
 class _Fingerprint:

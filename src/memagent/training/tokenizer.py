@@ -99,13 +99,6 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, window: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer for content: text that spells a special token is text, never the token."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.encode_special_tokens = True
-    return tokenizer
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the embedded model's tokenizer.")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
