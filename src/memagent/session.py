@@ -169,11 +169,14 @@ class Session:
             said = f"{self.paths[0]} is not the text that was read, which was at {', '.join(before)}"
             raise JournalError(f"reading {record.id}: {said}")
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
-        self.journal.check(record.id, settings=self.settings.to_json(), document=document, plan_digest=plan.digest())
+        settings = self._as_begun(record)
+        self.journal.check(record.id, settings=settings, document=document, plan_digest=plan.digest())
         closed = record.status == "answered"
         check_cancelled()
         if not closed:
             self.journal.claim(record.id)
+        if (self.paths and self.paths != before) or settings != self.settings.to_json():
+            self.journal.relocate(record.id, self.paths or before, self.settings.to_json())
         reading = restore(self.journal, record.id, plan)
         reading.closed = closed
         reading.verdicts = [Verified.from_json(one) for one in record.verdicts or ()]
@@ -193,7 +196,8 @@ class Session:
             return self.resume(record.id)
         base = Base.from_json(self.journal.base(record.id))
         old = self.plan(record.question, base.chunks, before)
-        self.journal.check(record.id, settings=self.settings.to_json(), document=record.document, plan_digest=old.digest())
+        settings = self._as_begun(record)
+        self.journal.check(record.id, settings=settings, document=record.document, plan_digest=old.digest())
         plan = self.plan(record.question, old.chunks.settled)
         base, keep = kept(self.journal.turns(record.id, base.turns), old.chunks, plan.chunks, base)
         check_cancelled()
@@ -205,7 +209,17 @@ class Session:
             keep=keep,
             base=base.to_json(),
         )
+        if settings != self.settings.to_json():
+            self.journal.relocate(record.id, self.paths, self.settings.to_json())
         return restore(self.journal, record.id, plan)
+
+    def _as_begun(self, record: ReadingRecord) -> dict[str, Any]:
+        """The settings, to compare with those of a reading. A served model is known by its name: its server may have
+        moved."""
+        settings, before = self.settings.to_json(), record.settings
+        if settings["base_url"] and before["base_url"] and self.opened.name == before["model"]:
+            settings |= {name: before[name] for name in ("base_url", "identity")}
+        return settings
 
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
         """Runs readings to their end. A failed reading becomes a Reading with an `error`; the others continue.

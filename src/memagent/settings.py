@@ -94,7 +94,8 @@ class Settings:
         """The same settings with what another opening of the model says of itself, to be compared with these. Raises
         ModelUnavailableError if its server cannot be reached."""
         opened.check_reachable()
-        return replace(self, identity=opened.engine.identity, window=opened.engine.window)
+        address = self.base_url and (opened.base_url or self.base_url)
+        return replace(self, base_url=address, identity=opened.engine.identity, window=opened.engine.window)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Settings:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from memagent import JournalError, resume
 from memagent.journal import Journal
 from tests.cli.conftest import FACT, CountingServer, reader
 from tests.faults import Fault, FaultServer
@@ -124,7 +125,11 @@ def test_another_text_at_the_new_place_of_a_document_is_named(memagent, book, tm
         assert f"{other} is not the text that was read, which was at {book}" in wrong.err
         assert "extend" not in wrong.err
         right = memagent("resume", record.id, moved, "--json")
-    assert (right.code, right.json["answer"]) == (0, "4821973")
+        again = memagent("resume", record.id, "--json")
+    assert (right.code, right.json["answer"]) == (again.code, again.json["answer"]) == (0, "4821973")
+    page = memagent("readings", "show", record.id, "--html", "-").out
+    assert "The document is not shown" not in page
+    assert only_reading()[0].document["paths"] == [str(moved)]
 
 
 def selective(messages):
@@ -216,13 +221,31 @@ def test_a_moved_document_is_found_by_its_new_path(memagent, book, tmp_path):
         assert gone.code == 3
         assert f"{book}: there is no such file or folder any more. If it has moved" in gone.err
         assert f"memagent resume {reading} PATH" in gone.err
-        server_back = FaultServer(reader)
-        with server_back:
-            refused = memagent("resume", reading, moved, "--base-url", server_back.url)
-        assert refused.code == 2
-        assert "settings.identity" in refused.err
         assert memagent("resume", reading, moved).code == 4
         assert len(server.requests) == asked + 1
+
+
+def test_a_server_that_has_moved_goes_on_and_is_remembered(memagent, book):
+    with broken_after_five() as server:
+        reading = interrupted(memagent, book, server)
+    record, turns = only_reading()
+    with FaultServer(reader) as elsewhere:
+        secret = elsewhere.url.replace("//", "//user:pass-word@")
+        again = memagent("resume", reading, "--json", "--base-url", secret)
+        assert (again.code, again.json["answer"]) == (0, "4821973")
+        assert len(elsewhere.requests) == again.json["turns"] - len(turns) + again.json["verification"]["calls"]
+        assert f"openai:scripted@{elsewhere.url} goes on for {record.settings['identity']}" in " ".join(again.err.split())
+        told = memagent("resume", reading, "--json")
+        assert (told.code, told.json["identity"]) == (0, f"openai:scripted@{elsewhere.url}")
+    settings = only_reading()[0].settings
+    assert (settings["base_url"], settings["identity"]) == (elsewhere.url, f"openai:scripted@{elsewhere.url}")
+
+
+def test_another_model_does_not_go_on(memagent, book):
+    with broken_after_five() as server:
+        reading = interrupted(memagent, book, server)
+    with FaultServer(reader, models=["other"]) as server, pytest.raises(JournalError, match=r"settings\.identity"):
+        resume(reading, model="other", base_url=server.url)
 
 
 def test_a_tokenizer_file_is_remembered(memagent, book):

@@ -431,6 +431,9 @@ def test_without_an_exact_tokenizer_the_server_counts():
     a_plan = plan(tokenizer=Estimate(), budgets=Budgets(question=20, chunk=100, memory=10))
     assert after(a_plan, reply("twelve bytes!", completion_tokens=4)).outcome == "kept"
     assert after(a_plan, reply("twelve bytes!", completion_tokens=12)).outcome == "retry_long"
+    # A server that counts nothing, or next to nothing, is not believed.
+    assert after(a_plan, reply("twelve bytes!", completion_tokens=0)).outcome == "retry_long"
+    assert after(a_plan, reply("twelve bytes! " * 40, completion_tokens=4)).outcome == "retry_long"
     assert after(a_plan, reply("<think>.</think>twelve bytes!", completion_tokens=12)).outcome == "kept"
 
 

@@ -151,6 +151,7 @@ def test_stdin_is_read_once_and_may_stand_between_files(tmp_path: Path) -> None:
         ("gone[", "no such file|no file matches"),
         ("bad\0name", "no such file"),
         ("https://example.org/a.txt", "Download it first"),
+        ("https://user:pass-word@example.org/a.txt?sig=abc", r"^'https://example.org/a.txt': .*Download it first"),
     ],
 )
 def test_missing_paths(path: str, message: str) -> None:

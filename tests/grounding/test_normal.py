@@ -26,6 +26,7 @@ PIECES = st.sampled_from(
         "\u00ad",
         "\u200b",
         "*",
+        "\x1b[31m",
         "…",
     ]
 )
@@ -35,6 +36,7 @@ PIECES = st.sampled_from(
     ("one", "other"),
     [
         ("The  quick\n brown\tfox", "the quick brown fox"),
+        ("\x1b[31;1mThe amber\x1b[0m code", "the amber code"),
         ("“It’s” 'quoted'", '"It\'s" ‘quoted’'),
         ("an exam-\nple", "an example"),
         ("a well-known case", "a well-\nknown case"),

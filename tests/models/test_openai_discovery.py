@@ -14,6 +14,7 @@ from memagent.models.openai_compatible import DEFAULT_OVERHEAD, OpenAIEngine
 from memagent.models.server_tokenizer import ServerTokenizer
 from memagent.models.side_channel import SideChannel
 from memagent.models.tokenizers import ByteTokenizer
+from memagent.models.transport import Line, UnreachableError
 from tests.faults import FaultServer
 from tests.servers import free_port
 
@@ -96,7 +97,10 @@ class TestEngine:
             assert engine.window is None
         assert "no model 'm', only: scripted" in caplog.text
 
-    def test_nobody_there_is_an_error_unless_nothing_has_to_be_asked(self) -> None:
+    def test_nobody_there_is_an_error_unless_nothing_has_to_be_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def unreachable(*_: Any) -> Any:
+            raise UnreachableError("a proxy says: Bearer sk-hidden")
+
         url = f"http://bob:secret@127.0.0.1:{free_port()}/v1"
         with (
             OpenAIEngine("m", url) as engine,
@@ -104,6 +108,13 @@ class TestEngine:
         ):
             engine.check_reachable()
         assert "secret" not in str(told.value)
+        monkeypatch.setattr(Line, "request", unreachable)
+        plain = url.replace("bob:secret@", "")
+        with OpenAIEngine("m", plain, api_key="sk-hidden") as engine, pytest.raises(ModelUnavailableError) as told:
+            engine.check_reachable()
+        assert "sk-hidden" not in str(told.value)
+        assert "a proxy says" in str(told.value)
+        monkeypatch.undo()
         with OpenAIEngine("m", url, window=100) as engine, pytest.raises(ModelUnavailableError):
             engine.check_reachable()
         with OpenAIEngine("m", url, window=100, tokenizer=ByteTokenizer()) as engine:

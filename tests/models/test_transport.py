@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from memagent.core.types import Completion, Turn
 from memagent.errors import ConfigError, ModelRefusedError, ModelReplyError, ModelUnavailableError
 from memagent.models.endpoint import Endpoint
 from memagent.models.openai_compatible import OpenAIEngine
+from memagent.models.retrying import Backoff
 from memagent.models.side_channel import SideChannel
 from memagent.models.transport import DroppedError, Line, UnreachableError, _trusted
 from tests.faults import Fault, FaultServer
@@ -269,6 +272,36 @@ sys.exit(os.waitstatus_to_exitcode(status))
             command = [sys.executable, "-W", "ignore", "-c", self.PROGRAM, server.url, does]
             run = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert (run.returncode, run.stderr) == (0, "")
+
+
+class TestHeaders:
+    def test_headers_of_a_reply_that_broke_off_are_told_to_nobody(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        answer = b"HTTP/1.1 200 OK\r\nSet-Cookie: session=cookie-secret\r\nContent-"
+
+        def serve(listening: socket.socket) -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            threading.Thread(target=serve, args=[listening], daemon=True).start()
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+            with OpenAIEngine("m", url, window=100, retries=1, backoff=Backoff(base=0.001)) as engine:
+                error = engine.generate([turn("x")])[0]
+            listening.shutdown(socket.SHUT_RDWR)
+        assert isinstance(error, ModelUnavailableError)
+        assert "the server closed it before its reply was whole" in str(error)
+        assert "cookie" not in f"{error}{caplog.text}".lower()
+
+    @pytest.mark.parametrize("url", ["http://user:pass word@host/v1", "http://host/v1\tx", "http://user:pass\n@host/v1"])
+    def test_an_address_with_a_space_or_a_control_character_is_refused_without_its_password(self, url: str) -> None:
+        with pytest.raises(ConfigError, match="write %20 for a space") as error:
+            OpenAIEngine("m", url)
+        assert "pass" not in str(error.value)
 
 
 class TestForgottenEngine:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 from memagent.cli import interrupts
+
+INTERNAL = 70  # as sysexits.h has it
 
 
 def main() -> None:
@@ -14,6 +17,9 @@ def main() -> None:
         from memagent.cli.commands import run
 
         run()
+    except Exception:  # 1 would say that the document does not hold the answer
+        traceback.print_exc()
+        raise SystemExit(INTERNAL) from None
     finally:
         # A library may have replaced the interrupt by another error, or suppressed it.
         if interrupts.received():

@@ -7,9 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -86,12 +86,33 @@ def boundary() -> Iterator[list[str]]:
 
 def prepare_streams() -> None:
     """Lets what is written to a closed standard output go nowhere, and writes characters that the encoding of the terminal
-    or file does not support as escapes."""
+    or file does not support as escapes. What cannot be written to standard error is lost."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # for as long as we run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if sys.stderr is not None:
+        sys.stderr = cast(TextIO, _Lenient(sys.stderr))
+
+
+class _Lenient:
+    """A stream for progress and warnings. If nobody reads them any more, or their disk is full, the reading goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def print_json(value: Any) -> None:

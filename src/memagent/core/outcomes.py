@@ -128,17 +128,23 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(_CONTRACTED.sub(" not", text))}
 
 
+# How many times an estimate may be too high. A server that counted fewer tokens than that counts none, or something else.
+_MISJUDGED = 8
+
+
 def over_budget(reply: str, completion: Completion, budget: int, tokenizer: Tokenizer) -> bool:
     """Whether the reply was cut at the length limit or has more than `budget` tokens.
 
-    Where the tokenizer only estimates, the server's own count decides; of what it counted, reasoning and lines that are
-    no part of the memory have the share that they have in the estimate.
+    Where the tokenizer only estimates, the server's own count decides, if it has one that can be right; of what it counted,
+    reasoning and lines that are no part of the memory have the share that they have in the estimate.
     """
     if completion.finish == "length":
         return True
     if tokenizer.exact:
         return tokenizer.count(reply) > budget
     written = tokenizer.count(completion.text.strip()) + tokenizer.count(completion.reasoning or "")
+    if completion.completion_tokens * _MISJUDGED < written:
+        return tokenizer.count(reply) > budget
     share = tokenizer.count(reply) / max(1, written)
     return completion.completion_tokens * share > budget + 1  # the end token counts as one
 

@@ -25,6 +25,7 @@ STDIN = "-"
 
 _LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes, on the usual systems
 _MOST_SHOWN = 200  # characters of a path in a message
+_LOGIN = re.compile(r"://.*@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,9 @@ def _is_text(path: str) -> bool:
 
 
 def _shown(path: str) -> str:
-    """A path in quotes; of a long one, the beginning and the end."""
+    """A path in quotes; of a long one, the beginning and the end. Of a URL, without what may be secret."""
+    if "://" in path:
+        path = _LOGIN.sub("://", path).partition("?")[0]
     return repr(path) if len(path) <= _MOST_SHOWN else f"{path[: _MOST_SHOWN - 20]!r}…{path[-20:]!r}"
 
 

@@ -193,6 +193,8 @@ def _opened(file: Found, stdin: BinaryIO | None, codec: str | None) -> Iterator[
     """The content of a file or of standard input, unpacked if it is gzip'd, and its size in bytes as it was found."""
     with ExitStack() as stack:
         if file.path is None:
+            if stdin is None and sys.stdin is None:
+                raise DocumentError("standard input is closed: there is nothing to read. Name a file")
             stream = stack.enter_context(scratch())
             shutil.copyfileobj(stdin or sys.stdin.buffer, stream, CHUNK)
         else:

@@ -1,7 +1,8 @@
 """Text in the form in which quotes are compared with their source, and where each character of it came from.
 
 Levelled out is what typesetting, extraction and models change without changing a word: Unicode forms (NFKC), case, white
-space, line breaks, hyphenation, the shapes of quotation marks and dashes, invisible characters, and Markdown emphasis.
+space, line breaks, hyphenation, the shapes of quotation marks and dashes, invisible characters, Markdown emphasis, and the
+colours of terminals.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ _MARKS = r"[\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0
     r"\u3099\u309a\ufe00-\ufe0f\ufe20-\ufe2f]"
 )
 _INVISIBLE = r"\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+_COLOUR = r"\x1b\[[0-9;]*[A-Za-z]"  # of a terminal, in a log
 _TOKEN = re.compile(
     rf"""(?P<hyphen>(?<=[^\W\d_])[-\u2010\u2011\u00ad][{_INVISIBLE}]*(?:[^\S\n]*\r?\n\s*)?(?=[^\W\d_]))
-    |(?P<invisible>[{_INVISIBLE}*]+)
+    |(?P<invisible>(?:{_COLOUR}|[{_INVISIBLE}*])+)
     |(?P<dash>\s*(?:[{_DASHES}]+|-{{2,}})\s*|\s+-\s+)
     |(?P<quote>[{_QUOTES}]+)
     |(?P<space>\s+)

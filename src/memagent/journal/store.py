@@ -219,6 +219,15 @@ class Journal:
             )
             return self._record(self._row(row["id"]))
 
+    def relocate(self, id: str, paths: Sequence[str], settings: Mapping[str, JSON]) -> None:
+        """Notes where the document of a reading lies now, and its settings with where the model is served. Both are those
+        that it was begun with: `check` has seen them."""
+        with self._write() as db:
+            row = self._row(id)
+            document = {**json.loads(unpack(row["document"])), "paths": list(paths)}
+            texts = [dump(redact(document, "document"), "document"), dump(redact(settings, "settings"), "settings")]
+            db.execute("UPDATE readings SET document = ?, settings = ? WHERE key = ?", [*map(pack, texts), row["key"]])
+
     @contextlib.contextmanager
     def under_way(self, ids: Iterable[str]) -> Iterator[None]:
         """Readings that turns are asked for in this block: meanwhile, they cannot be claimed or extended here either.

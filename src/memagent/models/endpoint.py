@@ -43,6 +43,9 @@ class Endpoint:
         for name, value in (("the API key", key), *((_ACCOUNT[header], value) for header, value in account.items())):
             if not value.isprintable():
                 raise ConfigError(f"{name} has a line break or another control character in it")
+        given = given.strip()
+        if not given.isprintable() or " " in given:  # a URL in a text, a journal's for one, ends there
+            raise ConfigError("the base URL has a space or a control character in it: write %20 for a space")
         try:
             parts = urlsplit(given)
             host, port = parts.hostname, parts.port

@@ -84,6 +84,8 @@ class Line:
             raise UnreachableError(type(error).__name__) from None
         except aiohttp.ClientResponseError as error:  # whose text has the whole URL
             raise DroppedError(f"{type(error).__name__}: {error.message}") from None
+        except aiohttp.ServerDisconnectedError:  # whose text may have the headers that came
+            raise DroppedError("the server closed it before its reply was whole") from None
         except (aiohttp.ClientError, OSError) as error:
             raise DroppedError(f"{type(error).__name__}: {error}") from None
 
