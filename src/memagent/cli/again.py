@@ -158,7 +158,7 @@ def extend(
         list[str] | None, typer.Argument(metavar="[MORE...]", help="Files that were added to the document.")
     ] = None,
 ) -> None:
-    """Read on in a document that has grown: only what was added to its files, and MORE.
+    """Continue a reading whose document has grown: read only what was added to its files, and the files MORE.
 
     The result is that of one reading of the grown document. It takes the place of the old one, under the same id.
     """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _USUAL = 16  # documents at the same time in process
 _MISSING_SHOWN = 3
-Jobs = Annotated[Path, typer.Argument(help="A file with one job a line: a JSON object with document and question.")]
+Jobs = Annotated[Path, typer.Argument(help="A file with one job per line: a JSON object with document and question.")]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="The folder of the results (required, except with --dry-run)."),
@@ -41,14 +41,14 @@ AtOnce = Annotated[
     int | None,
     typer.Option(min=1, help=f"Documents at the same time. The default is --concurrency, or {_USUAL} in process."),
 ]
-Parquet = Annotated[bool, typer.Option("--parquet", help="Write the table as results.parquet too.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try what failed again.")]
+Parquet = Annotated[bool, typer.Option("--parquet", help="Also write the table as results.parquet.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try questions that failed again.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Estimate calls and tokens without calling the model.")]
 Ray = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Read on the Ray cluster at this address; 'local' starts one here.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="With --ray: processes that read. The default is one a GPU or a CPU.")
+    int | None, typer.Option(min=1, help="With --ray: number of processes that read (default: one per GPU, or per CPU).")
 ]
 
 

@@ -56,7 +56,8 @@ def compare(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep questions and readings here, and go on with those there.")
+        Path | None,
+        typer.Option("--output", "-o", help="A folder that keeps questions and readings. The same command continues them."),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Readings at once, for an in-process model.")] = 50,
     as_json: AsJson = False,

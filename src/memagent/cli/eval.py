@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 SamplesPerQuestion = Annotated[
-    int, typer.Option(min=1, help="Readings of each sample, with different seeds; needs --temperature.")
+    int, typer.Option(min=1, help="Number of readings of each sample, with different seeds; needs --temperature.")
 ]
 Renamed = Annotated[bool | None, typer.Option("--direct/--by-turns", hidden=True)]
 RetryFailed = Annotated[

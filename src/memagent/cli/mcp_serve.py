@@ -27,7 +27,7 @@ def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
     host: Annotated[str, typer.Option(help="With --http: the address, of this machine only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="With --http: the port.")] = 8601,
-    readings: Annotated[int, typer.Option(min=1, help="Readings under way at the same time; others wait.")] = 4,
+    readings: Annotated[int, typer.Option(min=1, help="Number of readings that run at the same time; others wait.")] = 4,
 ) -> None:
     """Serve readings to the models of other programs, over the Model Context Protocol."""
     with boundary(), ExitStack() as stack:

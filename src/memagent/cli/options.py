@@ -32,7 +32,7 @@ def _finite(value: float | None) -> float | None:
 
 BaseUrl = Annotated[
     str | None,
-    typer.Option(help=f"Base URL of an OpenAI-compatible server. The default for served models is {_BASE_URL_VARIABLE}."),
+    typer.Option(help=f"Base URL of an OpenAI-compatible server. For served models, the default is ${_BASE_URL_VARIABLE}."),
 ]
 
 
@@ -47,13 +47,16 @@ Concurrency = Annotated[
     typer.Option(
         parser=_concurrency,
         metavar="N|auto",
-        help="Concurrent requests to a server; auto: as many as still make it faster.",
+        help="Number of concurrent requests to a server; auto: memagent finds the fastest number.",
     ),
 ]
 Timeout = Annotated[
     float, typer.Option(min=0.1, callback=_finite, help="Seconds to wait for a server's reply before a retry.")
 ]
-Window = Annotated[int | None, typer.Option(min=64, help="The model's window in tokens, if the server does not report it.")]
+Window = Annotated[
+    int | None,
+    typer.Option(min=64, help="The model's window in tokens, if the server does not report it (default: 8,192)."),
+]
 TokenizerPath = Annotated[
     str | None, typer.Option("--tokenizer", help="A tokenizer.json, or its folder, to count tokens with.")
 ]
@@ -61,23 +64,28 @@ TrustUsage = Annotated[
     bool | None,
     typer.Option(
         "--trust-usage/--ignore-usage",
-        help="If a server counts too few prompt tokens, assume that it cut the prompt, or ignore its counts.",
+        help="If a server counts too few prompt tokens: always assume that it cut the prompt, or never (default: check).",
     ),
 ]
 Predict = Annotated[
     bool,
-    typer.Option("--predict", help="Send the old memory as a `prediction` of the new one, as OpenAI's API takes it."),
+    typer.Option(
+        "--predict",
+        help="Send the old memory as the `prediction` of the new one (OpenAI's API): faster, but may cost more.",
+    ),
 ]
 ReaderName = Annotated[str, typer.Option("--reader", "-r", help="How to read the document; see `memagent readers`.")]
 Passages = Annotated[
-    int | None, typer.Option(min=1, help="Passages that 'retrieve' shows, or that 'search' reads for each query.")
+    int | None, typer.Option(min=1, help="Number of passages that 'retrieve' shows, or that 'search' reads for each query.")
 ]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of 'parallel', or queries of 'search', at most.")]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="The largest number of rounds of 'parallel', or of queries of 'search'.")
+]
 Focus = Annotated[
     bool | None,
     typer.Option("--focus", help="After its first round, 'parallel' shows only chunks that the memory leads to (BM25)."),
 ]
-Rereads = Annotated[int | None, typer.Option(min=0, help="How often 'reread' reads the document again, at most.")]
+Rereads = Annotated[int | None, typer.Option(min=0, help="How many times 'reread' may read the document again.")]
 Exit = Annotated[bool | None, typer.Option("--exit", help="Let 'gated' end the reading when the memory holds the answer.")]
 ThroughMemory = Annotated[
     bool | None,
@@ -86,22 +94,37 @@ ThroughMemory = Annotated[
         help="Whether direct, truncate and retrieve write a memory from the text, or answer from the text.",
     ),
 ]
-_ChunkTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of a chunk, at most (5,000, if the window allows).")]
-_MemoryTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of the memory, at most (1,024).")]
-_AnswerTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of the answer, at most (1,024).")]
-_QuestionTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of the question, at most (1,024).")]
-Temperature = Annotated[float, typer.Option(callback=_finite, help="0 is greedy.")]
-TopP = Annotated[float, typer.Option(callback=_finite, help="Nucleus sampling.")]
+_ChunkTokens = Annotated[
+    int | None, typer.Option(min=1, help="Largest size of a chunk (default: 5,000 tokens, if the window allows).")
+]
+_MemoryTokens = Annotated[
+    int | None, typer.Option(min=1, help="Largest size of the memory (default: 1,024 tokens, if the window allows).")
+]
+_AnswerTokens = Annotated[
+    int | None, typer.Option(min=1, help="Largest size of the answer (default: 1,024 tokens, if the window allows).")
+]
+_QuestionTokens = Annotated[
+    int | None, typer.Option(min=1, help="Largest size of the question (default: 1,024 tokens, if the window allows).")
+]
+Temperature = Annotated[
+    float, typer.Option(callback=_finite, help="Sampling temperature; 0 always takes the most likely token.")
+]
+TopP = Annotated[
+    float,
+    typer.Option(
+        callback=_finite, help="Nucleus sampling: sample from the most likely tokens with this total probability."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 NoVerify = Annotated[
-    bool, typer.Option("--no-verify", help="Do not look for passages of the document that support the answer.")
+    bool, typer.Option("--no-verify", help="Do not check the answer: no search for passages that support it.")
 ]
 Format = Annotated[
     tuple[str, Path] | None,
-    typer.Option("--format", metavar="json-schema FILE", help="The form of the answer: JSON that follows a JSON Schema."),
+    typer.Option("--format", metavar="json-schema FILE", help="Answer with JSON that follows the JSON Schema in FILE."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every turn instead of showing progress.")]
-Price = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Price of a million tokens, for --dry-run.")]
+Price = Annotated[float | None, typer.Option(min=0, callback=_finite, help="For --dry-run: the price of a million tokens.")]
 
 
 def server_of(model: str, base_url: str | None) -> str | None:
@@ -224,12 +247,14 @@ def _chosen(
     memory_tokens: _MemoryTokens = None,
     answer_tokens: _AnswerTokens = None,
     question_tokens: _QuestionTokens = None,
-    reasoning_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens for reasoning before each reply.")] = None,
+    reasoning_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens for the reasoning of the model before each reply.")
+    ] = None,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
     seed: Annotated[int, typer.Option(help="Seed for sampling.")] = 0,
     rules: Annotated[
-        str, typer.Option(help="Replies that are empty, cut or too long: careful (asked again) or paper (taken).")
+        str, typer.Option(help="What to do with an empty, cut or too long reply: careful (ask again) or paper (use it).")
     ] = "careful",
     concurrency: Concurrency = 8,
     timeout: Timeout = 600.0,

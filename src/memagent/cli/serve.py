@@ -16,16 +16,22 @@ from memagent.errors import ConfigError, MissingExtraError
 from memagent.home import data_folder
 
 _KeyFile = Annotated[Path, typer.Option("--keys", help="The file of keys.")]
-_Folder = Annotated[Path | None, typer.Option(help="Where readings and files are kept (default: beside the journal).")]
-_Patience = Annotated[float, typer.Option(min=0, help="Seconds for which readings wait for a model's server that is away.")]
+_Folder = Annotated[Path | None, typer.Option(help="The folder of readings and files (default: beside the journal).")]
+_Patience = Annotated[
+    float, typer.Option(min=0, help="Seconds for which readings wait if the model server cannot be reached.")
+]
 _Drain = Annotated[
-    float, typer.Option(min=0, help="Seconds in which it still answers after SIGTERM, but takes nothing new (/ready: 503).")
+    float,
+    typer.Option(
+        min=0, help="Seconds after SIGTERM in which the service still answers, but accepts no new readings (/ready: 503)."
+    ),
 ]
 _Operator = Annotated[
     str | None, typer.Option(help="The name of the key that sees the metrics of all keys; others see their own.")
 ]
 _LogFormat = Annotated[
-    Literal["text", "json"], typer.Option(help="How each request, and each reading that ends, is logged.")
+    Literal["text", "json"],
+    typer.Option(help="The format of the log: a line for each request, and for each reading that ends."),
 ]
 
 
@@ -35,19 +41,27 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to serve on; any but loopback needs --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on.")] = 8600,
     keys: Annotated[Path | None, typer.Option(help="A file of keys; see `memagent serve-key`.")] = None,
-    root: Annotated[Path | None, typer.Option(help="A folder whose files may be read by their paths below it.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="A folder whose files requests may name by their paths below it.")
+    ] = None,
     folder: _Folder = None,
-    readings: Annotated[int, typer.Option(min=1, help="Readings under way at the same time.")] = 8,
-    readings_per_key: Annotated[int | None, typer.Option(min=1, help="Of these, those of one key.")] = None,
-    queue: Annotated[int, typer.Option(min=0, help="Readings that wait; further ones are refused with 429.")] = 1000,
-    queue_per_key: Annotated[int | None, typer.Option(min=0, help="Of these, those of one key.")] = None,
-    upload_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a request or an uploaded file.")] = 256,
-    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens in and out for each key and day (UTC).")] = None,
+    readings: Annotated[int, typer.Option(min=1, help="Number of readings that run at the same time.")] = 8,
+    readings_per_key: Annotated[int | None, typer.Option(min=1, help="The same for one key (default: --readings).")] = None,
+    queue: Annotated[
+        int, typer.Option(min=0, help="Number of readings that wait; further ones are refused with 429.")
+    ] = 1000,
+    queue_per_key: Annotated[int | None, typer.Option(min=0, help="The same for one key (default: --queue).")] = None,
+    upload_mb: Annotated[
+        int, typer.Option(min=1, help="Largest size of a request or an uploaded file, in megabytes.")
+    ] = 256,
+    tokens_per_day: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of tokens, in and out, for each key and day (UTC).")
+    ] = None,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Days after which ended readings are deleted.")] = None,
     patience: _Patience = 600,
-    deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which a reading is given up.")] = None,
+    deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which the service ends a reading.")] = None,
     drain: _Drain = 0,
-    files_per_key: Annotated[int, typer.Option(min=1, help="Uploaded files that are kept for each key.")] = 1000,
+    files_per_key: Annotated[int, typer.Option(min=1, help="Number of uploaded files that are kept for each key.")] = 1000,
     operator: _Operator = None,
     log_format: _LogFormat = "text",
 ) -> None:
@@ -89,7 +103,7 @@ def serve_key(
     replace: Annotated[bool, typer.Option("--replace", help="Give a new key to a name that has one.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take the key of this name out of the file.")] = False,
 ) -> None:
-    """Add a key to the file of a service, and print it. Only its hash is kept. A service that runs takes note at once."""
+    """Add a key to the file of a service, and print it. The file has only its hash. A running service uses it at once."""
     with boundary():
         from memagent.server.keys import add_key, remove_key
 

@@ -36,12 +36,12 @@ Source = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--output", "-o", help="The run's folder: metrics, checkpoints, validation.")]
-Changes = Annotated[list[str], typer.Option("--set", help="Change a field: update.rate=1e-6. Can be given again.")]
+Changes = Annotated[list[str], typer.Option("--set", help="Change a field: update.rate=1e-6. Repeat for several.")]
 Reader = Annotated[
     str | None,
-    typer.Option("--reader", "-r", help="Whose readings are sampled and trained on; the same as --set rollout.reader=…"),
+    typer.Option("--reader", "-r", help="The reader to train; the same as --set rollout.reader=…"),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, from its last checkpoint.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")]
 StopAfter = Annotated[
     int | None, typer.Option(min=1, help="Stop after this step; the schedule stays that of the whole run.")
 ]
@@ -143,7 +143,7 @@ def recipe(
 ) -> None:
     """Train all stages of a recipe, each from the weights of the one before it.
 
-    Finished stages are skipped, and an interrupted one goes on: run the same command again.
+    To continue an interrupted recipe, run the same command again: finished stages are skipped.
     """
     with boundary() as hints:
         _require()
