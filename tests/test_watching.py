@@ -22,7 +22,7 @@ from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.settings import make_settings
 from tests.documents.document_samples import write_pdf
-from tests.faults import FaultServer
+from tests.faults import Fault, FaultServer
 
 OPTIONS = {"question_tokens": 60, "chunk_tokens": 120, "memory_tokens": 80, "answer_tokens": 60}
 CAPTAIN, PORT = "Who is the captain?", "Which port?"
@@ -326,6 +326,19 @@ def test_the_commands(notes, tmp_path) -> None:
         refused = command("watch", "show", "ship")
         assert (refused.exit_code, "there is no watch 'ship'" in refused.stderr) == (2, True)
     assert not watching.folder_of("ship").exists()
+
+
+def test_a_run_that_failed_and_the_next_say_so(notes) -> None:
+    faults = [Fault("status", status=402)] * 2
+    with FaultServer(lambda messages: reply(messages[-1]["content"]), faults=faults) as server:
+        command("watch", "add", "ship", notes, "-q", CAPTAIN, *served(server))
+        for first in ("1 new", "what the run before could not read"):
+            ran = command("watch", "run", "ship")
+            assert ran.exit_code == 4
+            assert f"ship: {first}, 0 of 1 answers changed, 1 failed: the next run tries again\n" in ran.stdout
+        ran = command("watch", "run", "ship").stdout
+        assert "ship: what the run before could not read, 1 of 1 answers changed\n" in ran
+        assert "ship: nothing new, 0 of 1 answers changed\n" in command("watch", "run", "ship").stdout
 
 
 def test_a_watch_of_what_is_not_there_yet_says_so(notes) -> None:

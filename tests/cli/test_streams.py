@@ -69,3 +69,18 @@ def test_an_error_in_memagent_does_not_say_that_there_is_no_answer(tmp_path: Pat
     done = run([sys.executable, "-c", code], tmp_path, capture_output=True)
     assert done.returncode == 70
     assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
+def test_a_journal_without_room_has_a_code_of_its_own(asked: list[str], tmp_path: Path) -> None:
+    def limited() -> None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+
+    with FaultServer(reader) as server:
+        done = run([*asked, "--base-url", server.url], tmp_path, capture_output=True, preexec_fn=limited)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "journal" in done.stderr
+    assert "room" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -99,7 +99,7 @@ def _check(paths: list[str], earlier: str | None, reread: bool, no_verify: bool,
     if earlier is None and reread:
         raise ConfigError("--reread goes with --from, whose memory may not hold the answer")
     if earlier is not None and others:
-        raise ConfigError("--from goes on from a reading, as it was read: give only questions with it")
+        raise ConfigError("--from asks the memory of an earlier reading, with its settings: give only questions with it")
     if reread and no_verify:
         raise ConfigError("--reread searches for what verification says is missing: leave out --no-verify")
 

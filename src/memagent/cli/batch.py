@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _USUAL = 16  # documents at the same time in process
 _MISSING_SHOWN = 3
-Jobs = Annotated[Path, typer.Argument(help="A file with one job per line: a JSON object with document and question.")]
+Jobs = Annotated[
+    Path, typer.Argument(metavar="JOBS", help="A file with one job per line: a JSON object with document and question.")
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="The folder of the results (required, except with --dry-run)."),
@@ -89,7 +91,7 @@ def batch(
         assert output is not None
         began, many = time.monotonic(), at_once or (_USUAL if opened.engine.lockstep else most_of(chosen.concurrency))
         with _opened(file, output, settings, retry_failed, not no_verify) as folder:
-            hints.append(f"to go on with the batch in {output}, repeat the same command")
+            hints.append(f"to continue the batch in {output}, repeat the same command")
             with _shown(folder) as watcher:
                 if ray is None:
                     _run_here(folder, opened, settings, many, not no_verify, watcher)

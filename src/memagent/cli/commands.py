@@ -74,5 +74,5 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Exit codes: 0 answered · 1 not in the document · 2 usage · 3 document · 4 model · 5 output lost · 70 an error in
-    memagent · 130 interrupted."""
+    """Exit codes: 0 answered · 1 not in the document · 2 usage · 3 document · 4 model · 5 output or journal not written ·
+    70 an error in memagent · 130 interrupted."""

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.segment import Segment
 
 from memagent.cli import interrupts
-from memagent.errors import DocumentError, MemagentError, MissingExtraError, ModelError
+from memagent.errors import DocumentError, JournalError, MemagentError, MissingExtraError, ModelError
 from memagent.harmful import clean
 
 NOT_FOUND, USAGE, DOCUMENT, MODEL, UNWRITTEN, INTERRUPTED = 1, 2, 3, 4, 5, interrupts.EXIT_CODE
@@ -168,8 +168,13 @@ def _say(lines: list[str]) -> None:
             err.print(line, soft_wrap=True)
 
 
+_UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR")  # a disk without room, or one that fails
+
+
 def exit_code(error: MemagentError) -> int:
     """What a command ends with that this error ended."""
+    if isinstance(error, JournalError) and getattr(error.__cause__, "sqlite_errorname", "").startswith(_UNWRITABLE):
+        return UNWRITTEN
     if isinstance(error, DocumentError):
         return DOCUMENT
     if isinstance(error, MissingExtraError):

@@ -32,7 +32,8 @@ def print_estimate(
     )
     cost = "unknown: pass --price-in and --price-out" if values["cost"] is None else f"at most {values['cost']:.2f}{_LIMIT}"
     counted = f"{values['tokens']:,} tokens{'' if session.opened.engine.tokenizer.exact else ' (estimated)'}"
-    write(f"document   {values['characters']:,} characters, {counted}, {values['files']} file(s)")
+    files = f"{values['files']:,} file{'s' if values['files'] != 1 else ''}"
+    write(f"document   {values['characters']:,} characters, {counted}, {files}")
     reason = f": {values['reason']}" if "reason" in values else ""
     write(f"reader     {values['reader']}{reason}")
     write(f"readings   {values['readings']}, {values['chunks']:,} chunks, {_calls(values)}")

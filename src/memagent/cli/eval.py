@@ -32,7 +32,7 @@ RetryFailed = Annotated[
 
 @reads
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="A sample file, for example from `memagent synth`.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sample file, for example from `memagent synth`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder. An unfinished run is continued.")],
     chosen: Chosen,
     samples_per_question: SamplesPerQuestion = 1,

@@ -28,7 +28,7 @@ def list_profiles() -> None:
 
 
 @app.command("show")
-def show(name: Annotated[str, typer.Argument(help="The name of a profile, or a TOML file.")]) -> None:
+def show(name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a profile, or a TOML file.")]) -> None:
     """Print the TOML of a profile."""
     with boundary():
         load_profile(name)

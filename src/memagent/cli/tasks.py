@@ -105,7 +105,7 @@ def synth(
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(help="A sample file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sample file.")],
     as_json: AsJson = False,
 ) -> None:
     """Check a sample file and report the first invalid line and field."""

@@ -198,8 +198,8 @@ def fields(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    folder: Annotated[Path, typer.Argument(help="The model folder to write.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The model folder to write.")],
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16: how weights are written.")] = "bfloat16",
     blend: Annotated[
@@ -231,8 +231,8 @@ def export(
 
 @app.command()
 def gguf(
-    model: Annotated[str, typer.Argument(help="A model folder, or embedded.")],
-    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, or embedded.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
     dtype: Annotated[str, typer.Option(help="f16 or f32: how matrices are written.")] = "f16",
 ) -> None:
     """Write a model folder as a GGUF file for llama.cpp.

@@ -163,9 +163,11 @@ def remove(name: Name) -> None:
 def _print(update: Update) -> None:
     watch, changes = update.watch, update.changes
     files = [(changes.new, "new"), (changes.grown, "grown")]
-    told = ", ".join(f"{len(names):,} {what}" for names, what in files if names) or "nothing new"
+    again = "what the run before could not read" if update.readings else "nothing new"
+    told = ", ".join(f"{len(names):,} {what}" for names, what in files if names) or again
     failed = [reading for reading in update.readings if reading.error is not None]
-    write((watch.name, "bold"), f": {told}, {len(update.changed)} of {len(watch.questions)} answers changed")
+    waits = f", {len(failed)} failed: the next run tries again" if failed else ""
+    write((watch.name, "bold"), f": {told}, {len(update.changed)} of {len(watch.questions)} answers changed{waits}")
     for what, names in (("edited", watch.edited), ("deleted", watch.gone)):
         for name in names:
             write((f"  {what} since it was read: {name}; memagent watch run {watch.name} --rebuild reads afresh", "yellow"))

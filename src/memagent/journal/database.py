@@ -94,7 +94,8 @@ _EXPLAINED = {
     "SQLITE_CORRUPT": "is damaged; move it aside, rescue what is left with `sqlite3 FILE .recover`, and start a new one",
     "SQLITE_NOTADB": "is not a journal; move the file away or give another path",
     "SQLITE_CANTOPEN": "cannot be opened; give a file in a writable folder, or set MEMAGENT_HOME to another folder",
-    "SQLITE_IOERR": f"could not be read or written; check the disk, and if it is a network file system, {_LOCAL}",
+    "SQLITE_IOERR": "could not be read or written; check that its disk has room and works, and if it is a network file"
+    f" system, {_LOCAL}",
     "SQLITE_PROTOCOL": f"cannot be locked; if it is on a network file system, {_LOCAL}",
 }
 
