@@ -341,6 +341,29 @@ def test_a_run_that_failed_and_the_next_say_so(notes) -> None:
         assert "ship: nothing new, 0 of 1 answers changed\n" in command("watch", "run", "ship").stdout
 
 
+def test_a_file_that_cannot_be_read_holds_up_no_other_and_is_tried_again(notes) -> None:
+    with FaultServer(lambda messages: reply(messages[-1]["content"])) as server:
+        command("watch", "add", "ship", notes, "-q", PORT, *served(server))
+        assert command("watch", "run", "ship").exit_code == 0
+        (notes / "day-01.txt").write_bytes(b"\x00\x01\x02" * 400)  # was read, and is broken now
+        (notes / "day-02.pdf").write_bytes(b"%PDF-1.7\n" + b"half of it" * 50)
+        (notes / "day-03.txt").write_text("The port is Lima. ")
+        ran = command("watch", "run", "ship")
+        assert ran.exit_code == 3
+        assert "ship: 1 new, 1 of 1 answers changed\n" in ran.stdout
+        assert "deleted since" not in ran.stdout
+        told = " ".join(ran.stderr.split())
+        assert told.count("not read, and tried again in the next run") == 2
+        assert "day-01.txt" in told
+        assert "day-02.pdf" in told
+        values = json.loads(command("watch", "run", "--json").stdout)[0]
+        assert values["files"]["broken"] == [str(notes / "day-01.txt"), str(notes / "day-02.pdf")]
+        (notes / "day-02.pdf").unlink()
+        (notes / "day-01.txt").write_text("Nothing. ")
+        ran = command("watch", "run", "ship")
+        assert (ran.exit_code, "edited since it was read" in ran.stdout) == (0, True)
+
+
 def test_a_watch_of_what_is_not_there_yet_says_so(notes) -> None:
     with FaultServer(lambda messages: "x") as server:
         there = command("watch", "add", "ship", notes, f"{notes}/*.none", "-q", CAPTAIN, *served(server))

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from memagent.core import LineOrigin, Span
 from memagent.documents import Document, load
+from memagent.documents.document import Skipped
 from memagent.documents.snapshot import Changes, Snapshot
 from memagent.errors import ConfigError, JournalError
 from memagent.files import atomic_file, locked
@@ -90,12 +91,13 @@ class Watch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """What a run came to: what became of the files, and each question before and after, with its reading (None: nothing was
-    new, so nothing was read)."""
+    new, so nothing was read). `broken` are files that cannot be read, and are tried again in the next run."""
 
     watch: Watch
     changes: Changes
     before: tuple[Standing, ...]
     readings: tuple[Reading, ...] = ()
+    broken: tuple[Skipped, ...] = ()
 
     @property
     def changed(self) -> list[tuple[Standing, Standing]]:
@@ -196,22 +198,25 @@ def run(
     """Brings the answers of a watch up to date. `rebuild`: all is read afresh, and what was edited or deleted is forgotten.
 
     A run that was interrupted goes on where it was. A reading that failed has its `error` set; its question keeps its last
-    answer and is tried again in the next run. `shown` is given the readings, and gives what watches them. Raises
-    ConfigError if another process is at the watch, DocumentError if there is nothing to read, or JournalError if the model
-    is not the one that it was added with.
+    answer and is tried again in the next run. So is a file in a folder that cannot be read. `shown` is given the readings,
+    and gives what watches them. Raises ConfigError if another process is at the watch, DocumentError if there is nothing
+    to read, or JournalError if the model is not the one that it was added with.
     """
     show(name)
     with locked(folder_of(name), _BUSY.format(name=name)):
         watch, folder = show(name), folder_of(name) / "text"
-        with load(watch.paths, encoding=watch.encoding) as document:
+        with load(watch.paths, encoding=watch.encoding, lenient=True) as document:
             copy = Snapshot(folder) if rebuild else Snapshot.open(folder)
             runner = _Runner(watch, copy, opened, journal, verify, shown)
             if rebuild:
                 runner.forget()
                 shutil.rmtree(folder, ignore_errors=True)
             changes = copy.update(document)
+            broken = tuple(one for one in document.skipped if one.broken)
+        there = {one.path for one in broken}
+        changes = replace(changes, deleted=tuple(name for name in changes.deleted if name not in there))
         readings = runner.read_on(changes)
-        return Update(watch=runner.watch, changes=changes, before=watch.questions, readings=readings)
+        return Update(watch=runner.watch, changes=changes, before=watch.questions, readings=readings, broken=broken)
 
 
 class _Runner:

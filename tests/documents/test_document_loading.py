@@ -238,3 +238,20 @@ def test_one_path_may_be_given_without_a_list(tmp_path: Path) -> None:
     write(tmp_path, a_txt="a")
     with load(str(tmp_path / "a.txt")) as document:
         assert document.read(0, 9) == "a"
+
+
+def test_what_is_broken_in_a_folder_leaves_nothing_behind_where_the_rest_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.txt").write_bytes(b"zwei " * 9000 + b"\xff\xfe\x00\x00\x01" * 300)
+    (tmp_path / "c.pdf").write_bytes(b"%PDF-1.7\nhalf")
+    (tmp_path / "d.txt").write_text("three")
+    with pytest.raises(DocumentError):
+        load(tmp_path)
+    with load(tmp_path, lenient=True) as document:
+        assert document.read(0, len(document)) == "one\n\nthree"
+        assert [(Path(one.path).name, one.broken) for one in document.skipped] == [("b.txt", True), ("c.pdf", True)]
+    with pytest.raises(DocumentError, match=r"b\.txt"):
+        load([tmp_path / "a.txt", tmp_path / "b.txt"], lenient=True)
+    (tmp_path / "b.txt").write_bytes(b"zwei " * 90_000 + b"\xff")  # whose beginning can be read
+    with load(tmp_path, encoding="utf-8", lenient=True) as document:
+        assert document.read(0, len(document)) == "one\n\nthree"

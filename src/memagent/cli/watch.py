@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from memagent import watching
-from memagent.cli.console import MODEL, boundary, err, exit_code, note, out, plain, print_json, warn, write
+from memagent.cli.console import DOCUMENT, MODEL, boundary, err, exit_code, note, out, plain, print_json, warn, write
 from memagent.cli.options import (
     AsJson,
     BaseUrl,
@@ -102,6 +102,8 @@ def run(
             raise typer.Exit(exit_code(refused[0]))
         if failed:
             raise typer.Exit(MODEL)
+        if any(update.broken for update in updates):
+            raise typer.Exit(DOCUMENT)
 
 
 def _run(
@@ -171,6 +173,8 @@ def _print(update: Update) -> None:
     for what, names in (("edited", watch.edited), ("deleted", watch.gone)):
         for name in names:
             write((f"  {what} since it was read: {name}; memagent watch run {watch.name} --rebuild reads afresh", "yellow"))
+    for broken in update.broken:
+        warn(f"not read, and tried again in the next run: {broken.reason}")
     for old, new in update.changed:
         _print_standing(new, old.answer)
     doubtful = [one for one in watch.questions if one.doubtful and one not in [new for _, new in update.changed]]
@@ -196,4 +200,5 @@ def _json(update: Update) -> dict[str, Any]:
     changes = {name: list(getattr(update.changes, name)) for name in ("new", "grown", "edited", "deleted")}
     errors = {reading.question: reading.error for reading in update.readings if reading.error is not None}
     changed = [{"question": new.question, "before": old.answer, "after": new.answer} for old, new in update.changed]
+    changes["broken"] = [one.path for one in update.broken]
     return {**update.watch.to_json(), "files": changes, "changed": changed, "errors": errors}

@@ -44,10 +44,12 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A file that was found in a folder and left out, with the reason."""
+    """A file that was found in a folder and left out, with the reason. `broken`: it may be a document, and cannot be
+    read."""
 
     path: str
     reason: str
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

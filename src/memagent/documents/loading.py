@@ -10,7 +10,7 @@ import itertools
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -38,7 +38,11 @@ _KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # 
 
 
 def load(
-    paths: str | Path | Sequence[str | Path], *, encoding: str | None = None, stdin: BinaryIO | None = None
+    paths: str | Path | Sequence[str | Path],
+    *,
+    encoding: str | None = None,
+    stdin: BinaryIO | None = None,
+    lenient: bool = False,
 ) -> Document:
     """Reads files, folders (recursively), globs (`**` too) and standard input ("-") into one document.
 
@@ -48,8 +52,8 @@ def load(
 
     A file asked for by name is read, or it is an error. In folders and globs, files that plainly are no documents (images,
     archives, programs, hidden or empty files) are listed in `Document.skipped`; any other file that cannot be read is an
-    error as well. Raises DocumentError naming the file, the problem and the way out; ConfigError for an unknown encoding;
-    MissingExtraError when a format needs the `documents` extra.
+    error as well, or, with `lenient`, is listed there as `broken`. Raises DocumentError naming the file, the problem and
+    the way out; ConfigError for an unknown encoding; MissingExtraError when a format needs the `documents` extra.
     """
     paths = paths_of(paths)
     codec = codec_name(encoding) if encoding is not None else None
@@ -58,7 +62,13 @@ def load(
     with ExitStack() as undo:
         undo.callback(joiner.spool.close)
         for file in found:
-            _add(joiner, file, stdin, codec, skipped)
+            before = len(joiner.spool)
+            try:
+                _add(joiner, file, stdin, codec, skipped, whole=lenient and not file.named)
+            except DocumentError as error:
+                if not lenient or file.named or len(joiner.spool) > before:
+                    raise
+                skipped.append(Skipped(path=file.name, reason=str(error), broken=True))
         if not joiner.files:
             raise nothing_to_read(paths, skipped)
         undo.pop_all()
@@ -151,13 +161,16 @@ def _unless_blank(pieces: Iterable[str]) -> Iterator[str] | None:
     return None
 
 
-def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None, skipped: list[Skipped]) -> None:
-    """Reads one file into the document, or notes why it was skipped. Raises DocumentError."""
+def _add(
+    joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None, skipped: list[Skipped], *, whole: bool
+) -> None:
+    """Reads one file into the document, or notes why it was skipped. Raises DocumentError; then nothing of the file is in
+    the document if it was to be read `whole` first."""
     try:
         with _opened(file, stdin, codec) as (source, size):
             kind = kind_of(source) if size else "text"
             encoding, pieces = _text_of(source, kind)
-            if joiner.add(file.name, kind, encoding, size, pieces):
+            if joiner.add(file.name, kind, encoding, size, _read_whole(pieces) if whole else pieces):
                 return
             if file.named or kind in _READERS:  # a scanned PDF holds something that would be lost
                 raise _blank(source, kind, size)
@@ -168,6 +181,17 @@ def _add(joiner: _Joiner, file: Found, stdin: BinaryIO | None, codec: str | None
         raise DocumentError(
             f"{file.name}: cannot be read ({error.strerror}). Check its permissions, and the disk"
         ) from error
+
+
+def _read_whole(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces, the first of them once all could be read. They are kept outside memory."""
+    spool, ends = Spool(), [0]
+    with closing(spool):
+        for piece in pieces:
+            spool.append(piece)
+            ends.append(len(spool))
+        for start, end in itertools.pairwise(ends):
+            yield spool.read(start, end)
 
 
 def _text_of(source: Source, kind: Kind) -> tuple[Encoding | None, Iterator[str]]:
