@@ -234,7 +234,8 @@ def test_a_server_that_has_moved_goes_on_and_is_remembered(memagent, book):
         again = memagent("resume", reading, "--json", "--base-url", secret)
         assert (again.code, again.json["answer"]) == (0, "4821973")
         assert len(elsewhere.requests) == again.json["turns"] - len(turns) + again.json["verification"]["calls"]
-        assert f"with openai:scripted@{elsewhere.url}; so far it was {record.settings['identity']}" in " ".join(again.err.split())
+        said = f"continues with openai:scripted@{elsewhere.url}; so far it was {record.settings['identity']}"
+        assert said in " ".join(again.err.split())
         told = memagent("resume", reading, "--json")
         assert (told.code, told.json["identity"]) == (0, f"openai:scripted@{elsewhere.url}")
     settings = only_reading()[0].settings
