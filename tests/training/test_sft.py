@@ -198,6 +198,10 @@ def test_rows_that_the_model_to_go_on_from_cannot_hold_begin_no_run(config: SftC
     again = config.model_copy(update={"start": str(whole / "last"), "model": None, "tokenizer": None, "mixture": longer})
     with pytest.raises(ConfigError, match="mixture 'dense' has rows of 999 tokens, and the window is 320"):
         run(again, Launch(tmp_path / "run"))
+    [reading] = config.reading
+    chunks = {"reading": [reading.model_copy(update={"chunk": (60, 310)})], "mixture": config.mixture}
+    with pytest.raises(ConfigError, match=r"has chunks, with their wording, of 3\d\d tokens, and the window is 320"):
+        run(again.model_copy(update=chunks), Launch(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

@@ -286,10 +286,12 @@ class SftConfig(RunConfig):
             )
         self.check_rows(window)
 
-    def check_rows(self, window: int) -> None:
-        """Raises ConfigError for rows that are longer than the model's window, in tokens."""
+    def check_rows(self, window: int, words: int = 0) -> None:
+        """Raises ConfigError for rows that are longer than the model's window, in tokens. `words`: tokens of the profile's
+        wording, which stand around a chunk."""
         lengths = [(f"mixture {one.name!r}", "rows", one.tokens[1]) for one in self.mixture]
-        lengths += [(f"reading {one.name!r}", "chunks", one.chunk[1]) for one in self.reading]
+        chunks = "chunks, with their wording," if words else "chunks"
+        lengths += [(f"reading {one.name!r}", chunks, one.chunk[1] + words) for one in self.reading]
         for where, what, tokens in lengths:
             if tokens > window:
                 raise ConfigError(f"{where} has {what} of {tokens} tokens, and the window is {window}: make them shorter")

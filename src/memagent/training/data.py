@@ -53,9 +53,13 @@ class Source:
         """The token ids of a prompt, up to where the reply begins."""
         return self.chat.encode([{"role": "user", "content": text}])
 
+    def worded(self, template: str) -> int:
+        """The tokens of a turn's prompt without chunk, question and memory."""
+        return len(self.prompt(self.profile.wording(template)))
+
     def beside(self, template: str) -> int:
         """The tokens of a turn beside its chunk, about."""
-        return max(_BESIDE, len(self.prompt(self.profile.wording(template))) + _FIELDS)
+        return max(_BESIDE, self.worded(template) + _FIELDS)
 
     def row(self, prompt: Sequence[int], reply: Sequence[Piece]) -> Row:
         """One conversation, with a loss on the reply and its end."""

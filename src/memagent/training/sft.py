@@ -94,11 +94,11 @@ class Trainer:
         plan = config.schedule
         self.worker = Learner(config, start)
         self.policy = self.worker.policy
-        if self.policy.window is not None:
-            config.check_rows(self.policy.window)
-        self.helpers = Helpers(config.processes - 1, self.worker, Learner, config, start, threads=torch.get_num_threads())
         self.make_step = StepMaker(config, start)
-        self.make_step.opened()  # raises what is wrong with the books
+        source = self.make_step.opened()  # raises what is wrong with the books
+        if self.policy.window is not None:
+            config.check_rows(self.policy.window, source.worded("update"))
+        self.helpers = Helpers(config.processes - 1, self.worker, Learner, config, start, threads=torch.get_num_threads())
         profile = load_profile(config.profile)
         self.policy.reads_as(trained_as(config.profile))
         self.held_out = open_source(self.policy.tokenizer, config.validation_books, profile, "eval")
