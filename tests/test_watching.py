@@ -341,6 +341,24 @@ def test_a_run_that_failed_and_the_next_say_so(notes) -> None:
         assert "ship: nothing new, 0 of 1 answers changed\n" in command("watch", "run", "ship").stdout
 
 
+def test_a_watch_remembers_where_its_model_is_served_now(notes) -> None:
+    def answers(messages):
+        return reply(messages[-1]["content"])
+
+    with FaultServer(answers) as server:
+        command("watch", "add", "ship", notes, "-q", PORT, *served(server))
+        assert command("watch", "run", "ship").exit_code == 0
+    (notes / "day-02.txt").write_text("The port is Lima. ")
+    with FaultServer(answers) as server:
+        assert command("watch", "run", "ship", "--base-url", server.url).exit_code == 0
+        (notes / "day-03.txt").write_text("The port is Oslo. ")
+        assert command("watch", "run", "ship").exit_code == 0
+        assert server.requests
+        [reading] = json.loads(command("readings", "list", "--json").stdout)
+        shown = json.loads(command("readings", "show", reading["reading"], "--json").stdout)
+        assert shown["settings"]["base_url"] == server.url
+
+
 def test_a_file_that_cannot_be_read_holds_up_no_other_and_is_tried_again(notes) -> None:
     with FaultServer(lambda messages: reply(messages[-1]["content"])) as server:
         command("watch", "add", "ship", notes, "-q", PORT, *served(server))

@@ -16,7 +16,7 @@ def flat(name: str, value: Any) -> dict[str, Any]:
 
 
 def change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """How a value of JSON with a dotted name changed: "reader: "memory" → "gated""."""
+    """How a value of JSON with a dotted name changed: `reader: "memory" → "gated"`."""
     return f"{name}: {_brief(old, name)} → {_brief(new, name)}"
 
 

@@ -38,6 +38,8 @@ def connected(
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except (OSError, RuntimeError, ValueError) as error:
+        if address == "local":
+            raise refusal(f"Ray cannot be started here: {last_line(error)}") from error
         raise refusal(
             f"no Ray cluster can be reached at {address!r}: {last_line(error)}. Start one (`ray start --head`, with the"
             f" same RAY_AUTH_MODE here and there), or {way_out}"

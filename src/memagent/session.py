@@ -27,7 +27,7 @@ from memagent.growth import Base, Beginning, check_grown, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
-from memagent.settings import AUTO, Settings, asked_together, make_plan
+from memagent.settings import AUTO, Settings, asked_together, make_plan, same_served
 from memagent.threads import check_cancelled
 
 
@@ -214,11 +214,10 @@ class Session:
         return restore(self.journal, record.id, plan)
 
     def _as_begun(self, record: ReadingRecord) -> dict[str, Any]:
-        """The settings, to compare with those of a reading. A served model is known by its name: its server may have
-        moved."""
-        settings, before = self.settings.to_json(), record.settings
-        if settings["base_url"] and before["base_url"] and self.opened.name == before["model"]:
-            settings |= {name: before[name] for name in ("base_url", "identity")}
+        """The settings, to compare with those of a reading, but for the address of a served model."""
+        settings = self.settings.to_json()
+        if same_served(record.settings, self.opened):
+            settings |= {name: record.settings[name] for name in ("base_url", "identity")}
         return settings
 
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:

@@ -94,7 +94,7 @@ class Settings:
         """The same settings with what another opening of the model says of itself, to be compared with these. Raises
         ModelUnavailableError if its server cannot be reached."""
         opened.check_reachable()
-        address = self.base_url and (opened.base_url or self.base_url)
+        address = self.base_url and strip_urls(opened.base_url or self.base_url)
         return replace(self, base_url=address, identity=opened.engine.identity, window=opened.engine.window)
 
     @classmethod
@@ -112,6 +112,12 @@ class Settings:
             )
         except (KeyError, TypeError) as error:
             raise ConfigError(f"these settings were written by another version of memagent: {error}") from error
+
+
+def same_served(settings: Mapping[str, Any], opened: OpenModel) -> bool:
+    """Whether a model is that of the stored `settings` because it is served under the same name, wherever its server is now
+    (docs/decisions/0037)."""
+    return bool(settings["base_url"] and opened.base_url and opened.name == settings["model"])
 
 
 def make_settings(

@@ -267,7 +267,9 @@ class _Runner:
             with self.shown(progresses) as watcher:
                 results = session.run(progresses, watcher)
             failed = any(result.error is not None for result in results)
-            self._save(replace(self.watch, questions=tuple(map(_answered, standing, results)), pending=failed))
+            settings = redact(self.settings.to_json(), "settings")  # with where the model is served now
+            answered = tuple(map(_answered, standing, results))
+            self._save(replace(self.watch, questions=answered, pending=failed, settings=settings))
             return tuple(results)
 
     def _there(self, one: Standing) -> bool:

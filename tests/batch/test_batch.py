@@ -142,7 +142,7 @@ def test_a_server_that_is_down_stops_the_batch_and_fails_no_job(memagent, tmp_pa
     jobs = write_jobs(tmp_path, 30)
     wrong = Fault("status", status=401, body='{"error": {"message": "wrong key"}}')
     down = [True]
-    with FaultServer(reply, faults=lambda number: wrong if down[0] and number >= 8 else None) as server:
+    with FaultServer(reply, faults=lambda number: wrong if down[0] and number >= 5 else None) as server:
         result = memagent("batch", jobs, *options(server, tmp_path / "out", "--at-once", 3))
         assert result.code == 4
         assert "wrong key" in result.err

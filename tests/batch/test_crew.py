@@ -30,6 +30,9 @@ class Cluster:
         self.workers = self.reads = 0
         self.gone = set[int]()
         self.calls = dict[Any, Any]()
+        self.lost = dict[str, int]()  # workers that were lost at a job
+        self.at = dict[int, list[str]]()  # the jobs that each worker has
+        self.company = list[tuple[int, int]]()  # of each job that is given out: losses before, and others at its worker
 
     def remote(self, _: type) -> Any:
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._actor))
@@ -42,6 +45,10 @@ class Cluster:
             self.reads += 1
             call = ("read", number, self.reads)
             self.calls[call] = job
+            others = self.at.setdefault(number, [])
+            worst = max((self.lost.get(one, 0) for one in [*others, job.id]), default=0)
+            self.company.append((worst, len(others)))
+            others.append(job.id)
             if job.id in self.deadly or self.reads in self.preempted:
                 self.gone.add(number)
             return call
@@ -57,7 +64,10 @@ class Cluster:
     def get(self, call: Any) -> Any:
         if call[0] == "open":
             return ""
+        job = self.calls[call].id
+        self.at[call[1]].remove(job)
         if call[1] in self.gone:
+            self.lost[job] = self.lost.get(job, 0) + 1
             raise LostError("the worker died")
         return [({"id": self.calls[call].id, "error": None}, None)]
 
@@ -86,7 +96,10 @@ JOBS = [f"job-{number}" for number in range(30)]
 
 @pytest.mark.parametrize("deadly", [["job-0"], ["job-29"], ["job-3", "job-4", "job-17"]])
 def test_a_job_that_ends_workers_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch, deadly: list[str]) -> None:
-    errors = recorded(monkeypatch, Cluster(deadly), JOBS)
+    cluster = Cluster(deadly)
+    errors = recorded(monkeypatch, cluster, JOBS)
+    assert {others for lost, others in cluster.company if lost >= 2} == {0}, "it is read alone, and nothing beside it"
+    assert max(others for lost, others in cluster.company if lost == 1) > 0, "one loss says little"
     assert [id for id, error in errors.items() if error is None] == [id for id in errors if id not in deadly]
     assert all("5 workers were lost at this job" in str(errors[id]) for id in deadly)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from memagent import JournalError, resume
+from memagent.documents import load
 from memagent.journal import Journal
 from tests.cli.conftest import FACT, CountingServer, reader
 from tests.faults import Fault, FaultServer
@@ -234,12 +235,20 @@ def test_a_server_that_has_moved_goes_on_and_is_remembered(memagent, book):
         again = memagent("resume", reading, "--json", "--base-url", secret)
         assert (again.code, again.json["answer"]) == (0, "4821973")
         assert len(elsewhere.requests) == again.json["turns"] - len(turns) + again.json["verification"]["calls"]
-        said = f"continues with openai:scripted@{elsewhere.url}; so far it was {record.settings['identity']}"
+        said = f"asked at openai:scripted@{elsewhere.url}; so far it was {record.settings['identity']}"
         assert said in " ".join(again.err.split())
         told = memagent("resume", reading, "--json")
         assert (told.code, told.json["identity"]) == (0, f"openai:scripted@{elsewhere.url}")
     settings = only_reading()[0].settings
     assert (settings["base_url"], settings["identity"]) == (elsewhere.url, f"openai:scripted@{elsewhere.url}")
+
+
+def test_a_document_that_is_handed_in_takes_no_place_from_the_one_that_was_read(memagent, book):
+    with broken_after_five() as server:
+        reading = interrupted(memagent, book, server)
+    with FaultServer(reader) as elsewhere, load(book) as document:
+        assert resume(reading, document, base_url=elsewhere.url).answer == "4821973"
+    assert only_reading()[0].document["paths"] == [str(book)]
 
 
 def test_another_model_does_not_go_on(memagent, book):

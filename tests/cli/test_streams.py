@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from memagent.cli.console import _Lenient
 from tests.cli.conftest import book_text, reader
 from tests.faults import Fault, FaultServer
 
@@ -27,6 +29,20 @@ def asked(tmp_path: Path) -> list[str]:
 def run(command: list[str], home: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "MEMAGENT_HOME": str(home / "home")}
     return subprocess.run(command, env=environment, text=True, timeout=60, check=False, **options)
+
+
+def test_neither_writing_nor_flushing_messages_fails() -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+        def flush(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    stream = _Lenient(Full())
+    assert stream.write("four") == 4
+    stream.flush()
+    assert stream.isatty() is False
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="a system without /dev/full")

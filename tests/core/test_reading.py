@@ -434,6 +434,8 @@ def test_without_an_exact_tokenizer_the_server_counts():
     # A server that counts nothing, or next to nothing, is not believed.
     assert after(a_plan, reply("twelve bytes!", completion_tokens=0)).outcome == "retry_long"
     assert after(a_plan, reply("twelve bytes! " * 40, completion_tokens=4)).outcome == "retry_long"
+    assert after(a_plan, reply("nine bytes." * 6, completion_tokens=7)).outcome == "retry_long"
+    assert after(a_plan, reply("nine bytes." * 6, completion_tokens=10)).outcome == "kept"
     assert after(a_plan, reply("<think>.</think>twelve bytes!", completion_tokens=12)).outcome == "kept"
 
 

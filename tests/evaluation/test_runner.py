@@ -284,19 +284,15 @@ def test_a_model_that_refuses_everything_stops_the_run(samples, tmp_path, lockst
 
 
 def test_other_failures_do_not_say_that_the_server_is_there(samples, tmp_path):
-    rows = [json.loads(line) for line in samples.path.read_text().splitlines()]
-    for row in rows[1::2]:
-        row["question"] = "why " * 50  # fails without a request
-    samples.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    def ailing(turn):
+        return ModelReplyError("garbled") if "k1" in turn.user else ModelRefusedError("wrong key")
+
     options = {"lockstep": False, "concurrency": 1}
     with pytest.raises(ModelRefusedError, match="wrong key"):
-        run(
-            an_evaluation(SampleFile.open(samples.path), lambda turn: ModelRefusedError("wrong key"), **options),
-            tmp_path / "run",
-        )
-    assert {record.error_kind for record in records(tmp_path / "run").values()} <= {"config"}
-    _, found = run(an_evaluation(SampleFile.open(samples.path), **options), tmp_path / "run")
-    assert sorted(str(record.error_kind) for record in found.values()) == ["None"] * 3 + ["config"] * 3
+        run(an_evaluation(samples, ailing, **options), tmp_path / "run")
+    assert {record.error_kind for record in records(tmp_path / "run").values()} == {"reply"}
+    _, found = run(an_evaluation(samples, **options), tmp_path / "run")
+    assert sorted(str(record.error_kind) for record in found.values()) == ["None"] * 5 + ["reply"]
 
 
 @pytest.mark.parametrize("lockstep", [True, False])

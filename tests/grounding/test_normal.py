@@ -37,6 +37,7 @@ PIECES = st.sampled_from(
     [
         ("The  quick\n brown\tfox", "the quick brown fox"),
         ("\x1b[31;1mThe amber\x1b[0m code", "the amber code"),
+        ("\x1b[2KThe amber", "the amber"),
         ("“It’s” 'quoted'", '"It\'s" ‘quoted’'),
         ("an exam-\nple", "an example"),
         ("a well-known case", "a well-\nknown case"),

@@ -105,6 +105,14 @@ class TestRequest:
         assert [only([result]).text for result in results] == ["a two", "b two", "c two", "d two"]
         assert ["seed" in request for request in server.requests] == [True] * 8 + [False] * 4
 
+    def test_fields_that_a_server_takes_may_be_named_where_it_refuses_another(self, connect: Connect) -> None:
+        limit = '{"error": {"message": "Unsupported parameter: use \'max_completion_tokens\' instead of \'max_tokens\'."}}'
+        seed = '{"error": {"message": "Unknown parameter: \'seed\'. Supported: model, messages, max_completion_tokens."}}'
+        faults = [Fault("status", status=400, body=body) for body in (limit, seed)]
+        with FaultServer(faults=[*faults, Fault("status", status=503)]) as server:
+            assert only(connect(server, retries=1).generate([turn(seed=1)])).text == "one two three"
+        assert ["seed" in request for request in server.requests] == [True, True, False, False]
+
     def test_what_is_refused_whatever_is_sent_fails(self, connect: Connect) -> None:
         body = '{"error": {"message": "Unsupported parameter: use \'max_completion_tokens\' instead of \'max_tokens\'."}}'
         faults = [Fault("status", status=400, body=body)] * 9

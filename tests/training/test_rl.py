@@ -500,3 +500,5 @@ def test_a_resumed_run_says_which_of_its_files_have_changed_and_forgets_scores_o
     assert 0 <= other.best <= 1
     assert (run_folder / "best").resolve().name == "000003"
     assert resumed(3, "validation.seed=78")[1].count("has changed") == 0
+    reads = ["validation.seed=78", "validation.patience=5", "rollout.memory_tokens=90"]
+    assert "validation has changed" in resumed(4, *reads)[1]

@@ -18,6 +18,7 @@ import torch
 from memagent.errors import ConfigError, MemagentError, TrainingError
 from memagent.tasks.words import shipped_words
 from memagent.training import sft
+from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import SftConfig
 from memagent.training.metrics import Tally
 from memagent.training.model import load_model, new_model
@@ -169,6 +170,19 @@ def test_a_checkpoint_of_another_model_is_refused(config: SftConfig, start: Path
     state["parameters"] = {"wrong": torch.zeros(1)}
     with pytest.raises(TrainingError, match="does not fit"):
         trainer.restore(state)
+
+
+def test_scores_of_other_books_do_not_count(config: SftConfig, tmp_path: Path) -> None:
+    held_out = tmp_path / "held-out.txt"
+    held_out.write_text(config.validation_books[0].read_text(encoding="utf-8"), encoding="utf-8")
+    plan = config.schedule.model_copy(update={"steps": 4})
+    mine = config.model_copy(update={"validation_books": [held_out], "validate_every": 1, "schedule": plan})
+    first = run(mine, Launch(tmp_path / "run", stop_after=1))
+    first.best = 2.0
+    Checkpoints(tmp_path / "run").save(1, first.save, {**first.state(), "scored": first.scored}, best=True)
+    assert run(mine, Launch(tmp_path / "run", resume=True, stop_after=2)).best == 2.0
+    held_out.write_text("Another book. It says something else, and it says it twice.\n" * 200, encoding="utf-8")
+    assert 0 <= run(mine, Launch(tmp_path / "run", resume=True, stop_after=3)).best <= 1
 
 
 def test_the_data_of_a_step_does_not_depend_on_the_past(config: SftConfig, start: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import Any
 
@@ -18,7 +19,8 @@ def main() -> None:
 
         run()
     except Exception:  # 1 would say that the document does not hold the answer
-        traceback.print_exc()
+        if sys.stderr is not None and not interrupts.received():
+            traceback.print_exc()
         raise SystemExit(INTERNAL) from None
     finally:
         # A library may have replaced the interrupt by another error, or suppressed it.

@@ -100,7 +100,7 @@ class Reopening:
         # A moved tokenizer may be another file; the session checks that it gives the same plan.
         again = settings.reopened(opened)
         if settings.base_url and again.identity != settings.identity:
-            note(f"the reading continues with {again.identity}; so far it was {settings.identity}")
+            note(f"the model is asked at {again.identity}; so far it was {settings.identity}")
         return Session(document, opened, again, journal, paths=located, encoding=encoding, verified=self.verified)
 
 

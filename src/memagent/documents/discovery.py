@@ -25,7 +25,7 @@ STDIN = "-"
 
 _LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes, on the usual systems
 _MOST_SHOWN = 200  # characters of a path in a message
-_LOGIN = re.compile(r"://.*@")
+_LOGIN = re.compile(r"://[^/?#]*@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,8 +220,8 @@ class Journal:
             return self._record(self._row(row["id"]))
 
     def relocate(self, id: str, paths: Sequence[str], settings: Mapping[str, JSON]) -> None:
-        """Notes where the document of a reading lies now, and its settings with where the model is served. Both are those
-        that it was begun with: `check` has seen them."""
+        """Notes where the document of a reading lies now, and its settings with where the model is served now. All else is
+        as `check` has seen it."""
         with self._write() as db:
             row = self._row(id)
             document = {**json.loads(unpack(row["document"])), "paths": list(paths)}

@@ -15,7 +15,7 @@ from memagent.mcp_server.roots import Roots
 from memagent.mcp_server.texts import Texts
 from memagent.models.open import OpenModel
 from memagent.session import Progress, Session, left_by
-from memagent.settings import AUTO, ReadingOptions, Settings, from_memory, make_settings
+from memagent.settings import AUTO, ReadingOptions, Settings, from_memory, make_settings, same_served
 
 Begin: TypeAlias = Callable[[Session, ReadingRecord], Progress]
 Begun: TypeAlias = tuple[Session, Progress]
@@ -106,7 +106,7 @@ class Desk:
     def _same_model(self, record: ReadingRecord) -> Settings:
         """The settings of a reading. Raises ConfigError if it was read with another model."""
         settings = Settings.from_json(record.settings)
-        if settings.identity != self.opened.engine.identity:
+        if settings.identity != self.opened.engine.identity and not same_served(record.settings, self.opened):
             raise ConfigError(
                 f"reading {record.id} was read with the model {settings.model!r} and this server has {self.model!r}: start"
                 " memagent mcp with that model, or use memagent resume or memagent ask --from"

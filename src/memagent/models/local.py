@@ -342,10 +342,10 @@ class _Fingerprint:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)  # of a model that could not be loaded
 
 
-_FILES = ("*.json", "*.jinja", "*.safetensors", "*.bin")
+_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
 
 
 def _digest(path: Path) -> str:

@@ -331,7 +331,7 @@ class OpenAIEngine:
 
     def _adapt(self, refusal: str) -> None:
         """From now on, requests go without a field that this server has refused."""
-        if "max_completion_tokens" in refusal:
+        if self._limit_field == "max_tokens" and "max_completion_tokens" in refusal:
             self._limit_field = "max_completion_tokens"
             return
         if not _UNSUPPORTED.search(refusal):

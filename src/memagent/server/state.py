@@ -6,7 +6,8 @@ import asyncio
 import io
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Annotated, Any, BinaryIO
 
 from fastapi import Depends, HTTPException, Request, Response
@@ -53,18 +54,14 @@ class Service:
     keys: Keys | None
     readers: tuple[str, ...]
     operator: str | None = None
+    _keeping: Lock = field(default_factory=Lock)
 
     def keep(self, owner: str, name: str, source: BinaryIO) -> StoredFile:
         """Stores a document that was uploaded. Raises HTTPException if there are too many."""
-        most = self.limits.files_per_key
-        full = HTTPException(409, f"you have {most:,} files, the limit: delete some first")
-        if len(self.store.files(owner)) >= most:
-            raise full
-        kept = self.store.keep(owner, _clean(name), source)
-        if len(self.store.files(owner)) > most:  # others came at the same time
-            self.store.drop(kept)
-            raise full
-        return kept
+        with self._keeping:  # those that come together count too
+            if len(self.store.files(owner)) >= self.limits.files_per_key:
+                raise HTTPException(409, f"you have {self.limits.files_per_key:,} files, the limit: delete some first")
+            return self.store.keep(owner, _clean(name), source)
 
     async def begin(self, job: Job, documents: Sequence[str | Part]) -> Job:
         """Accepts a job for documents that are there already, and parts of its request. No part is kept of a job that is

@@ -133,7 +133,7 @@ class Checkpoints:
 
 def _put(written: Path, folder: Path) -> None:
     """Moves a checkpoint that was written to its place, once it is on disk. One that is there, of a run that was killed
-    after it and resumed before it, makes room in one step: `best` may be a link to it."""
+    after it and resumed before it, is moved away just before: `best` may be a link to it."""
     for path in written.iterdir():
         _flush(path)
     former = folder.with_suffix(".former")

@@ -119,6 +119,6 @@ def step_without_weight(parts: Sequence[Sequence[tuple[float, float]]], steps: i
     Between the points of all parts the sum is linear and never negative: it is 0 at a point, or nowhere beside it.
     """
     points = [point * steps for part in parts for point, _ in part]
-    near = {0, steps - 1, *(math.floor(point) + beside for point in points for beside in (-1, 0, 1))}
+    near = {0, *(math.floor(point) + beside for point in points for beside in (0, 1))}
     inside = sorted(step for step in near if 0 <= step < steps)
     return next((step for step in inside if not any(weight_at(part, step / steps) for part in parts)), None)

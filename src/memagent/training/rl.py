@@ -69,6 +69,7 @@ class Trainer:
         plans_of_run(config, opened, self.curriculum)  # raises what is wrong before anything is written
         held_out = settings_by_name(config, opened, config.validation, config.validation.task)
         check_questions(samples_of_files(config.validation.task), held_out, opened)
+        self._read_by = {name: one.to_json() | {"identity": "", "window": None} for name, one in held_out.items()}
         reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
         self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
@@ -142,7 +143,7 @@ class Trainer:
     def scored(self) -> str:
         """What validations score: their samples, and how they are read and judged."""
         validation = self.config.validation
-        return measured_on([getattr(validation, name) for name in ("seed", "score", "temperature", "top_p", "task")])
+        return measured_on([validation.seed, validation.score, validation.task, self._read_by])
 
     def forget_scores(self) -> None:
         """The next validation is the first that counts, for `best` and for the patience of the run."""

@@ -116,7 +116,7 @@ class Trainer:
         config = self.config
         rows = [mixture.model_copy(update={"weight": None}) for mixture in self.mixtures]
         drawn = [config.seed, config.validation_batches, config.schedule.batch_tokens]
-        return measured_on([rows, drawn, config.profile, config.validation_books])
+        return measured_on([rows, drawn, asdict(load_profile(config.profile)), config.validation_books])
 
     def forget_scores(self) -> None:
         """The next validation is the first that counts."""
