@@ -51,9 +51,7 @@ def compare(
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(
-            min=256, help="Tokens of a made-up document, counted as the embedded model does (default: six chunks)."
-        ),
+        typer.Option(min=256, help="Tokens of a made-up document, as the embedded model counts (default: six chunks)."),
     ] = None,
     output: Annotated[
         Path | None,
