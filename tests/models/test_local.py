@@ -147,9 +147,11 @@ def test_a_prompt_that_memory_does_not_hold_costs_no_other_its_reply(engine, mon
 
     monkeypatch.setattr(engine, "model", Narrow(engine.model, 9))
     monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
-    first, lost, last = engine.generate(turns)
-    assert [first.text, last.text] == [expected[0], expected[2]]
-    assert isinstance(lost, ModelError)
+    for tokens in (engine.batch_tokens, 1):  # all at once, and one after the other
+        monkeypatch.setattr(engine, "batch_tokens", tokens)
+        first, lost, last = engine.generate(turns)
+        assert [first.text, last.text] == [expected[0], expected[2]]
+        assert isinstance(lost, ModelError)
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(engine):
@@ -308,7 +310,11 @@ def test_the_identity_changes_with_the_last_byte_of_large_weights_and_with_the_c
         seen.append(open_model(str(folder)).engine.identity)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     seen.append(open_model(str(folder)).engine.identity)
-    assert len(set(seen)) == 3
+    (folder / "other.bin").write_bytes(b"c")
+    seen.append(open_model(str(folder)).engine.identity)
+    (folder / "other.bin").rename(folder / "another.bin")
+    seen.append(open_model(str(folder)).engine.identity)
+    assert len(set(seen)) == 5
     assert open_model(str(folder)).engine.identity == seen[-1]
 
 

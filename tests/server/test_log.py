@@ -11,7 +11,7 @@ import pytest
 
 from memagent.models.replies import failure
 from memagent.server.keys import add_key
-from memagent.server.log import Lines, _Seldom
+from memagent.server.log import Lines, _Seldom, line_of_request, noted
 from tests.faults import Fault, FaultServer
 from tests.server.service import ServiceProcess, ended
 from tests.test_follow_up import TEXT, served
@@ -34,6 +34,8 @@ def test_the_log_of_a_service_has_no_text_and_no_keys(tmp_path, form: str) -> No
             asked = {"question": "Who knows the code?", "text": TEXT}
             id = client.post("/v1/readings", json=asked, headers=headers).json()["id"]
             assert ended(client, id, headers=headers)["result"]["answer"] == "4821973"
+            again = client.post(f"/v1/readings/{id}/ask", json={"question": "Who knows the code?"}, headers=headers)
+            assert ended(client, again.json()["id"], headers=headers)["status"] == "answered"
             client.post("/v1/readings", json={"question": "Who knows the code?"}, headers=headers)
             client.post("/v1/readings", json=asked, headers={"Authorization": "Bearer mem-guess"})
             client.get("/v1/readings/4821973", headers=headers)
@@ -41,7 +43,7 @@ def test_the_log_of_a_service_has_no_text_and_no_keys(tmp_path, form: str) -> No
         assert service.stop() == 0
     lines = service.log.splitlines()
     requests, readings = ([line for line in lines if kind in line] for kind in REQUESTS[form])
-    assert len(readings) == 1
+    assert len(readings) == 2
     for part in PARTS[form]:
         assert part in readings[0]
     codes = ["202", "400", "401", "404"]
@@ -56,7 +58,9 @@ def test_the_log_of_a_service_has_no_text_and_no_keys(tmp_path, form: str) -> No
         assert (one["method"], one["route"], one["key"], one["level"]) == ("POST", "/v1/readings", "ann", "info")
         assert (one["client"], one["reading"]) == ("127.0.0.1", id)
         looked = [line for line in told if line.get("route") == "/v1/readings/{id}" and line["code"] == 200]
-        assert {line["reading"] for line in looked} == {id}
+        assert {line["reading"] for line in looked} == {id, again.json()["id"]}
+        (asked_again,) = [line for line in told if line.get("route") == "/v1/readings/{id}/ask"]
+        assert asked_again["reading"] == again.json()["id"]
         (unknown,) = [line for line in told if line.get("code") == 404 and line["route"] == "/v1/readings/{id}"]
         assert "reading" not in unknown
 
@@ -110,3 +114,10 @@ def test_that_there_are_no_file_descriptors_is_said_once_a_minute(monkeypatch) -
     no_room, another = (logging.LogRecord("asyncio", logging.ERROR, "", 0, one, (), None) for one in said)
     assert [seldom(no_room) for _ in range(5)] == [True, False, False, True, False]
     assert [seldom(another) for _ in range(2)] == [True, True]
+
+
+def test_what_a_line_tells_ends_with_its_request() -> None:
+    with line_of_request() as fields:
+        noted(reading="r-1")
+    noted(reading="r-2")
+    assert fields == {"reading": "r-1"}

@@ -645,6 +645,22 @@ def test_the_queue_refuses_what_is_too_much(tmp_path) -> None:
         assert [ended(client, id)["status"] for id in ids] == ["answered"] * 3
 
 
+def test_a_reading_that_is_resumed_waits_as_others_do_or_is_refused(tmp_path) -> None:
+    held, limits = Held(), Limits(readings=1, queue=1)
+    with served(model(held), tmp_path, limits=limits) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        ids = [client.post("/v1/readings", json=asked).json()["id"] for _ in range(2)]
+        assert held.reached.wait(30)
+        assert client.post(f"/v1/readings/{ids[1]}/cancel").json()["status"] == "cancelled"
+        third = client.post("/v1/readings", json=asked).json()["id"]
+        refused = client.post(f"/v1/readings/{ids[1]}/resume")
+        assert (refused.status_code, "1 readings are waiting" in refused.text) == (429, True)
+        held.go.set()
+        assert {ended(client, id)["status"] for id in (ids[0], third)} == {"answered"}
+        assert client.post(f"/v1/readings/{ids[1]}/resume").status_code == 202
+        assert ended(client, ids[1])["status"] == "answered"
+
+
 def test_what_comes_together_is_not_more_than_the_limits(tmp_path) -> None:
     held, limits = Held(), Limits(readings=1, queue=2, files_per_key=3)
     with served(model(held), tmp_path, limits=limits) as client, ThreadPoolExecutor(12) as pool:
