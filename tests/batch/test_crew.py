@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from memagent.batch import on_ray
 from memagent.batch.on_ray import _Crew
+from memagent.errors import ModelError
+from memagent.ray_cluster import connected
 
 
 class LostError(Exception):
@@ -108,3 +111,13 @@ def test_workers_that_are_lost_for_other_reasons_cost_no_job(monkeypatch: pytest
     cluster = Cluster(preempted=[3, 9, 15, 22, 31, 36])
     assert set(recorded(monkeypatch, cluster, JOBS).values()) == {None}
     assert cluster.workers == 8
+
+
+@pytest.mark.parametrize(("address", "said"), [("local", "Ray cannot be started here: no room"), ("auto", "or try again")])
+def test_a_ray_that_is_not_there_is_told_with_its_way_out(monkeypatch: pytest.MonkeyPatch, address: str, said: str) -> None:
+    def init(**_: Any) -> None:
+        raise RuntimeError("guesses\nno room")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=said), connected(address, {}, ModelError, "try again"):
+        pass

@@ -12,7 +12,7 @@ from document_samples import write_pdf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memagent.documents import Document, from_text, load
+from memagent.documents import Document, from_text, load, loading
 from memagent.errors import DocumentError
 
 
@@ -255,3 +255,14 @@ def test_what_is_broken_in_a_folder_leaves_nothing_behind_where_the_rest_is_want
     (tmp_path / "b.txt").write_bytes(b"zwei " * 90_000 + b"\xff")  # whose beginning can be read
     with load(tmp_path, encoding="utf-8", lenient=True) as document:
         assert document.read(0, len(document)) == "one\n\nthree"
+
+
+def test_what_fails_when_text_is_kept_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(joiner: loading._Joiner, *_: object) -> bool:
+        joiner.spool.append("half of ")
+        raise DocumentError("cannot keep a temporary copy")
+
+    (tmp_path / "a.txt").write_text("one")
+    monkeypatch.setattr(loading._Joiner, "add", full)
+    with pytest.raises(DocumentError, match=r"^cannot keep a temporary copy$"):
+        load(tmp_path, lenient=True)

@@ -145,13 +145,15 @@ def test_a_prompt_that_memory_does_not_hold_costs_no_other_its_reply(engine, mon
                 raise NO_MEMORY
             return self.model(**options)
 
+    turns.append(turn("what is the colour of the house by the river, and of the hill? " * 4))
     monkeypatch.setattr(engine, "model", Narrow(engine.model, 9))
     monkeypatch.setattr(engine, "batch_tokens", engine.batch_tokens)
     for tokens in (engine.batch_tokens, 1):  # all at once, and one after the other
         monkeypatch.setattr(engine, "batch_tokens", tokens)
-        first, lost, last = engine.generate(turns)
+        first, lost, last, longest = engine.generate(turns)
         assert [first.text, last.text] == [expected[0], expected[2]]
         assert isinstance(lost, ModelError)
+        assert isinstance(longest, ModelError)
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(engine):
@@ -312,7 +314,7 @@ def test_the_identity_changes_with_the_last_byte_of_large_weights_and_with_the_c
     seen.append(open_model(str(folder)).engine.identity)
     (folder / "other.bin").write_bytes(b"c")
     seen.append(open_model(str(folder)).engine.identity)
-    (folder / "other.bin").rename(folder / "another.bin")
+    (folder / "other.bin").rename(folder / "others.bin")  # the last one, as before
     seen.append(open_model(str(folder)).engine.identity)
     assert len(set(seen)) == 5
     assert open_model(str(folder)).engine.identity == seen[-1]
