@@ -353,6 +353,19 @@ def test_a_reading_that_is_under_way_is_not_read_twice(root: Path, home: Path) -
         asyncio.run(main(server))
 
 
+def test_a_reading_of_a_model_that_is_served_elsewhere_now_is_gone_on_with(root: Path, home: Path) -> None:
+    with Journal.open() as journal, FaultServer(reader) as before:
+        begun = memagent.read(root / "book.txt", QUESTION, model="scripted", base_url=before.url, journal=journal)
+
+    async def main(server: FaultServer) -> None:
+        async with connected(server.url, root, home) as client:
+            again = await client.call_tool("ask_again", {"reading": begun.id, "question": QUESTION})
+            assert told(again)["answer"] == "4821973"
+
+    with FaultServer(reader) as server:
+        asyncio.run(main(server))
+
+
 def test_a_reading_of_another_model_is_not_gone_on_with(root: Path, home: Path, server: FaultServer) -> None:
     with Journal.open() as journal:
         other = memagent.read(root / "book.txt", QUESTION, model="other", base_url=server.url, journal=journal)
