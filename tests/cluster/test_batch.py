@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from memagent.journal import Journal
 from tests.batch.conftest import SERVED, records, reply, timeless, write_jobs
 from tests.cluster.runs import REPOSITORY, environment
 from tests.faults import FaultServer
@@ -98,6 +99,29 @@ def workers_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return found
 
 
+def kill_a_reader(process: subprocess.Popen[str], home: Path, rng: random.Random) -> None:
+    """Kills a worker with a reading under way that has turns in the journal. It is stopped while that is looked up, so
+    that the reading cannot end in between."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if found := workers_below(process):
+            victim = rng.choice(found)
+            victim.suspend()
+            if any(victim.pid in reading_processes(path) for path in home.glob("tmp/memagent-*/*.sqlite3")):
+                victim.kill()
+                return
+            victim.resume()
+        time.sleep(0.02)
+    raise AssertionError("no worker had a reading under way")
+
+
+def reading_processes(path: Path) -> set[int]:
+    """The processes that have readings under way in a journal, with turns in it."""
+    with Journal.open(path) as journal:
+        found = [record for record in journal.list(limit=None, status="running") if record.turns]
+    return {int(record.owner.split()[1]) for record in found}
+
+
 def test_the_records_are_those_without_ray(whole: Any, tmp_path: Path, home: Path) -> None:
     jobs, expected, _ = whole
     with FaultServer(reply) as server:
@@ -110,7 +134,7 @@ def test_the_records_are_those_without_ray(whole: Any, tmp_path: Path, home: Pat
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_workers_that_are_killed_are_replaced_and_their_jobs_go_on(
-    whole: Any, tmp_path: Path, started: Any, seed: int
+    whole: Any, tmp_path: Path, home: Path, started: Any, seed: int
 ) -> None:
     jobs, expected, calls = whole
     rng = random.Random(seed)
@@ -119,7 +143,7 @@ def test_workers_that_are_killed_are_replaced_and_their_jobs_go_on(
         for _ in range(2):
             after = len(server.requests) + rng.randrange(5, calls // 4)
             wait_for(lambda after=after: len(server.requests) >= after, process)
-            rng.choice(workers_below(process)).send_signal(signal.SIGKILL)
+            kill_a_reader(process, home, rng)
         out, _ = process.communicate(timeout=300)
         assert process.returncode == 4
         assert len(server.requests) < calls * 1.5
