@@ -22,6 +22,7 @@ from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading as Result
 from memagent.session import Progress, Session, Watcher, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
+from memagent.stored import listed
 from memagent.threads import cancellable, in_thread
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ReadOptions(ReadingOptions, total=False):
               `open_model` returned
     base_url  base URL of an OpenAI-compatible server
     encoding  of text files, if detection is wrong
+    skip_broken  leave out the files of a folder that cannot be read; they are in `document["skipped"]` of the result
     journal   an open journal makes the reading durable; without one nothing is written
     verify    check answers against the document (the default): a few more calls of a model that can quote
     together  for `read_many`: one reading with one memory for all questions, instead of one reading for each
@@ -46,6 +48,7 @@ class ReadOptions(ReadingOptions, total=False):
     model: str | Path | OpenModel
     base_url: str | None
     encoding: str | None
+    skip_broken: bool
     journal: Journal | None
     together: bool
     verify: bool
@@ -230,10 +233,18 @@ def document_paths(record: ReadingRecord) -> list[str]:
     return paths
 
 
-def document_encoding(record: ReadingRecord) -> str | None:
-    """The encoding that was given for a reading's document."""
+class Loading(TypedDict):
+    """How a document is loaded: the options of `load`."""
+
+    encoding: str | None
+    skip_broken: bool
+
+
+def document_loading(record: ReadingRecord) -> Loading:
+    """How a reading's document was loaded."""
     encoding = record.document.get("encoding")
-    return str(encoding) if encoding else None
+    left_out = any(one.get("broken") for one in listed(record.document.get("skipped")))
+    return {"encoding": str(encoding) if encoding else None, "skip_broken": left_out}
 
 
 def _started(session: Session, questions: str | Sequence[str], options: ReadOptions) -> list[Progress]:
@@ -272,12 +283,14 @@ def _tell(error: BaseException, id: str | None) -> None:
 def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
     """A session over a document and a model; what is opened here is closed with it."""
     check_options(options, ReadOptions)
-    encoding, verified = options.get("encoding"), options.get("verify", True)
+    loading: Loading = {"encoding": options.get("encoding"), "skip_broken": options.get("skip_broken", False)}
+    verified = options.get("verify", True)
     with (
-        _opened(source, encoding) as (document, paths),
+        _opened(source, loading) as (document, paths),
         opened_engine(options.get("model", "embedded"), options.get("base_url")) as opened,
     ):
         settings, journal = settings_of(opened, options), options.get("journal")
+        encoding = loading["encoding"]
         yield Session(document, opened, settings, journal, paths=paths, encoding=encoding, verified=verified)
 
 
@@ -344,13 +357,13 @@ def _again(
     """A session with the settings of a reading in the journal, over its document, or `source` instead, and `more`."""
     with opened_journal(options.get("journal")) as kept:
         record = kept.resumable(id)
-        settings, encoding = Settings.from_json(record.settings), document_encoding(record)
+        settings, loading = Settings.from_json(record.settings), document_loading(record)
         given = [*document_paths(record), *paths_of(more)] if source is None else source
         with (
-            _opened(given, encoding) as (document, paths),
+            _opened(given, loading) as (document, paths),
             opened_engine(options.get("model"), options.get("base_url"), settings) as opened,
         ):
-            again, verified = settings.reopened(opened), options.get("verify", True)
+            again, verified, encoding = settings.reopened(opened), options.get("verify", True), loading["encoding"]
             yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
 
 
@@ -365,13 +378,13 @@ def opened_journal(given: Journal | None) -> Iterator[Journal]:
 
 
 @contextmanager
-def _opened(source: Source, encoding: str | None) -> Iterator[tuple[Document, list[str]]]:
+def _opened(source: Source, loading: Loading) -> Iterator[tuple[Document, list[str]]]:
     """The document, and the paths by which it can be found again. One that was handed in stays open."""
     if isinstance(source, Document):
         yield source, []
         return
     paths = paths_of(source)
-    with load(paths, encoding=encoding) as document:
+    with load(paths, **loading) as document:
         yield document, [str(Path(path).absolute()) for path in paths]
 
 

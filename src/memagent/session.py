@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from memagent import tracing
@@ -485,5 +485,5 @@ def describe(document: Document) -> dict[str, Any]:
         "digest": document.digest,
         "characters": len(document),
         "files": [{name: getattr(file, name) for name in _OF_A_FILE} for file in document.files],
-        "skipped": [{"path": one.path, "reason": one.reason} for one in document.skipped],
+        "skipped": [asdict(one) for one in document.skipped],
     }

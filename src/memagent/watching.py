@@ -205,7 +205,7 @@ def run(
     show(name)
     with locked(folder_of(name), _BUSY.format(name=name)):
         watch, folder = show(name), folder_of(name) / "text"
-        with load(watch.paths, encoding=watch.encoding, lenient=True) as document:
+        with load(watch.paths, encoding=watch.encoding, skip_broken=True) as document:
             copy = Snapshot(folder) if rebuild else Snapshot.open(folder)
             runner = _Runner(watch, copy, opened, journal, verify, shown)
             if rebuild:

@@ -174,6 +174,54 @@ def test_files_left_out_are_told(memagent, tmp_path, served):
     assert len(result.json["document"]["skipped"]) == 5
 
 
+def test_a_folder_is_read_without_its_broken_files_where_that_is_asked_for(memagent, tmp_path, server):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text(f"It is cold.\n{FACT}\n" + "The sea is grey.\n" * 40)
+    for name in ("b", "c"):
+        (notes / f"{name}.pdf").write_bytes(b"%PDF-1.7\nhalf")
+    served = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+    refused = memagent("ask", notes, "-q", QUESTION, *served)
+    assert refused.code == 3
+    assert f"{notes / 'b.pdf'}: " in refused.err
+    assert "--skip-broken" in refused.err
+    result = memagent("ask", notes, "-q", QUESTION, "--skip-broken", *served)
+    assert result.code == 0
+    left_out = [line for line in result.err.splitlines() if "left out: " in line]
+    assert len(left_out) == 2
+    assert all(str(notes / name) in line for name, line in zip(("b.pdf", "c.pdf"), left_out, strict=True))
+    made = memagent("ask", notes, "-q", QUESTION, "--skip-broken", "--json", *served).json
+    assert [one["path"] for one in made["document"]["skipped"] if one["broken"]] == [
+        str(notes / "b.pdf"),
+        str(notes / "c.pdf"),
+    ]
+    assert memagent("ask", notes / "b.pdf", "-q", QUESTION, "--skip-broken", *served).code == 3
+    page = tmp_path / "page.html"
+    assert memagent("readings", "show", made["reading"], "--html", page).code == 0
+    assert "2 files that cannot be read" in page.read_text()
+    assert FACT in page.read_text()
+
+
+def test_a_reading_without_broken_files_is_resumed_without_them(memagent, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text(f"{FACT}\n" + "The sea is grey.\n" * 100)
+    (notes / "b.pdf").write_bytes(b"%PDF-1.7\nhalf")
+    with FaultServer(reader, faults=lambda number: Fault("status", status=400) if number == 3 else None) as server:
+        served = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+        failed = memagent("ask", notes, "-q", QUESTION, "--skip-broken", "--json", *served)
+        assert failed.code == 4
+        again = memagent("resume", failed.json["reading"], "--json")
+        assert again.code == 0
+        assert again.json["answer"] == "4821973"
+        assert again.json["turns_resumed"] == 3
+        assert [one["broken"] for one in again.json["document"]["skipped"]] == [True]
+        (notes / "b.pdf").rename(notes / "b.txt").write_text("It was mended.")
+        changed = memagent("ask", "--from", again.json["reading"], "-q", "What is it?")
+    assert changed.code == 2
+    assert "has changed" in changed.err
+
+
 def test_a_guessed_encoding_is_told(memagent, book, tmp_path, served):
     (tmp_path / "old.txt").write_bytes((FACT + " 2.5 °C").encode("cp1252"))
     result = memagent("ask", book, tmp_path / "old.txt", "-q", QUESTION, *served)

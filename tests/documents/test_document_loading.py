@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, BinaryIO
 
 import pytest
 from document_samples import write_pdf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memagent.documents import Document, from_text, load, loading
+from memagent.documents import Document, from_text, load, loading, spool
 from memagent.errors import DocumentError
 
 
@@ -247,22 +249,26 @@ def test_what_is_broken_in_a_folder_leaves_nothing_behind_where_the_rest_is_want
     (tmp_path / "d.txt").write_text("three")
     with pytest.raises(DocumentError):
         load(tmp_path)
-    with load(tmp_path, lenient=True) as document:
+    with load(tmp_path, skip_broken=True) as document:
         assert document.read(0, len(document)) == "one\n\nthree"
         assert [(Path(one.path).name, one.broken) for one in document.skipped] == [("b.txt", True), ("c.pdf", True)]
     with pytest.raises(DocumentError, match=r"b\.txt"):
-        load([tmp_path / "a.txt", tmp_path / "b.txt"], lenient=True)
+        load([tmp_path / "a.txt", tmp_path / "b.txt"], skip_broken=True)
     (tmp_path / "b.txt").write_bytes(b"zwei " * 90_000 + b"\xff")  # whose beginning can be read
-    with load(tmp_path, encoding="utf-8", lenient=True) as document:
+    with load(tmp_path, encoding="utf-8", skip_broken=True) as document:
         assert document.read(0, len(document)) == "one\n\nthree"
 
 
-def test_what_fails_when_text_is_kept_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(joiner: loading._Joiner, *_: object) -> bool:
-        joiner.spool.append("half of ")
-        raise DocumentError("cannot keep a temporary copy")
+def full_disk() -> BinaryIO:
+    return os.fdopen(os.open("/dev/full", os.O_RDWR), "w+b", buffering=0)
 
-    (tmp_path / "a.txt").write_text("one")
-    monkeypatch.setattr(loading._Joiner, "add", full)
-    with pytest.raises(DocumentError, match=r"^cannot keep a temporary copy$"):
-        load(tmp_path, lenient=True)
+
+@pytest.mark.parametrize("skip_broken", [False, True])
+@pytest.mark.parametrize("module", [spool, loading])
+def test_a_full_disk_is_no_fault_of_a_file(
+    module: ModuleType, skip_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one"))
+    monkeypatch.setattr(module, "scratch", full_disk)
+    with pytest.raises(DocumentError, match=r"^cannot keep a temporary copy .* TMPDIR$"):
+        load(tmp_path, skip_broken=skip_broken)

@@ -55,6 +55,9 @@ def ask(
         bool, typer.Option("--reread", help="With --from: search the document for what the memory does not hold.")
     ] = False,
     encoding: Annotated[str | None, typer.Option(help="Encoding of text files, if detection is wrong.")] = None,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out files of a folder that cannot be read; they are named.")
+    ] = False,
     as_json: AsJson = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate calls, tokens, time and cost without calling the model.")
@@ -68,7 +71,7 @@ def ask(
     """Read documents with a small window and answer from the memory alone."""
     with boundary() as hints, ExitStack() as stack:
         asked, given = all_questions(question, questions), paths or []
-        others = direct or together or dry_run or no_journal or bool(encoding) or not only_a_server(chosen)
+        others = direct or together or dry_run or no_journal or bool(encoding) or skip_broken or not only_a_server(chosen)
         _check(given, earlier, reread, no_verify, others)
         _check_effects(chosen, direct, priced=price_in is not None or price_out is not None, dry_run=dry_run)
         if earlier is not None:
@@ -76,7 +79,7 @@ def ask(
             follow_up(stack, earlier, given, asked, again, hints, reread=reread, schema=schema_of(form))
             return
         located = [absolute(path) for path in given]
-        document = load_document(stack, given, encoding, as_json)
+        document = load_document(stack, given, {"encoding": encoding, "skip_broken": skip_broken}, as_json)
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, schema=schema_of(form), **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())

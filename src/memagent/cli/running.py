@@ -7,6 +7,7 @@ from contextlib import ExitStack, nullcontext
 
 import typer
 
+from memagent.api import Loading
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, NOT_FOUND, err, note, print_json
 from memagent.cli.hints import Hint
@@ -17,11 +18,11 @@ from memagent.result import Reading
 from memagent.session import Progress, Session
 
 
-def load_document(stack: ExitStack, paths: list[str], encoding: str | None, as_json: bool) -> Document:
+def load_document(stack: ExitStack, paths: list[str], loading: Loading, as_json: bool) -> Document:
     """The document; the stack closes it. Files that were left out are named."""
     typed = "-" in paths
     with nullcontext() if typed else err.status("reading files"):  # where it is a terminal
-        document = stack.enter_context(load(paths, encoding=encoding))
+        document = stack.enter_context(load(paths, **loading))
     interrupts.check()
     if not as_json:
         print_left_out(document)

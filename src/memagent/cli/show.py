@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memagent.cli.console import err, plain, write
+from memagent.cli.console import err, plain, warn, write
 from memagent.cli.hints import Hint
 from memagent.documents import Document
 from memagent.grounding.verdict import Verdict
@@ -13,6 +13,7 @@ from memagent.result import Reading, indented
 from memagent.session import Session
 
 _LEFT_OUT_SHOWN = 3
+_BROKEN_SHOWN = 20
 _STYLES = {"good": "green", "fair": "yellow"}
 _ODD = (
     (("empty", "retry_empty"), "were empty"),
@@ -57,11 +58,18 @@ def print_guessed(document: Document) -> None:
 
 
 def print_left_out(document: Document) -> None:
-    """Prints one line about the files of a folder that are not part of the document to standard error."""
-    if not document.skipped:
+    """Prints to standard error which files of a folder are not part of the document: those that cannot be read as warnings,
+    the others in a line."""
+    broken = [one for one in document.skipped if one.broken]
+    for one in broken[:_BROKEN_SHOWN]:
+        warn(f"left out: {one.reason}")
+    if len(broken) > _BROKEN_SHOWN:
+        warn(f"left out: {len(broken) - _BROKEN_SHOWN:,} more files that cannot be read (--json lists them)")
+    others = [one for one in document.skipped if not one.broken]
+    if not others:
         return
-    shown = ", ".join(f"{one.path} ({one.reason})" for one in document.skipped[:_LEFT_OUT_SHOWN])
-    more = len(document.skipped) - _LEFT_OUT_SHOWN
+    shown = ", ".join(f"{one.path} ({one.reason})" for one in others[:_LEFT_OUT_SHOWN])
+    more = len(others) - _LEFT_OUT_SHOWN
     err.print(f"[dim]skipped: {plain(shown)}{f' and {more:,} more' if more > 0 else ''}[/]", soft_wrap=True)
 
 

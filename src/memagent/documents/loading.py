@@ -6,6 +6,7 @@ text before already ends in. It belongs to neither file. Nothing else is added, 
 
 from __future__ import annotations
 
+import errno
 import itertools
 import shutil
 import sys
@@ -25,7 +26,7 @@ from memagent.documents.epub import read_epub
 from memagent.documents.html import html_text
 from memagent.documents.pdf import read_pdf
 from memagent.documents.sniff import is_gzip, kind_of
-from memagent.documents.source import CHUNK, Source, scratch
+from memagent.documents.source import CHUNK, ScratchError, Source, scratch
 from memagent.documents.spool import Spool
 from memagent.errors import DocumentError
 
@@ -34,6 +35,8 @@ _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "docx": read_docx,
     "epub": read_epub,
 }
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SKIP = "To read the folder without such files, use `ask --skip-broken` (`skip_broken=True` in Python)"
 _KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
 
@@ -42,7 +45,7 @@ def load(
     *,
     encoding: str | None = None,
     stdin: BinaryIO | None = None,
-    lenient: bool = False,
+    skip_broken: bool = False,
 ) -> Document:
     """Reads files, folders (recursively), globs (`**` too) and standard input ("-") into one document.
 
@@ -52,8 +55,8 @@ def load(
 
     A file asked for by name is read, or it is an error. In folders and globs, files that plainly are no documents (images,
     archives, programs, hidden or empty files) are listed in `Document.skipped`; any other file that cannot be read is an
-    error as well, or, with `lenient`, is listed there as `broken`. Raises DocumentError naming the file, the problem and
-    the way out; ConfigError for an unknown encoding; MissingExtraError when a format needs the `documents` extra.
+    error as well, or, with `skip_broken`, is listed there as `broken`. Raises DocumentError naming the file, the problem
+    and the way out; ConfigError for an unknown encoding; MissingExtraError when a format needs the `documents` extra.
     """
     paths = paths_of(paths)
     codec = codec_name(encoding) if encoding is not None else None
@@ -62,12 +65,13 @@ def load(
     with ExitStack() as undo:
         undo.callback(joiner.spool.close)
         for file in found:
-            before = len(joiner.spool)
             try:
-                _add(joiner, file, stdin, codec, skipped, whole=lenient and not file.named)
+                _add(joiner, file, stdin, codec, skipped, whole=skip_broken and not file.named)
             except DocumentError as error:
-                if not lenient or file.named or len(joiner.spool) > before:
+                if file.named or isinstance(error, ScratchError):
                     raise
+                if not skip_broken:
+                    raise DocumentError(f"{error}. {_SKIP}") from error
                 skipped.append(Skipped(path=file.name, reason=str(error), broken=True))
         if not joiner.files:
             raise nothing_to_read(paths, skipped)
@@ -178,6 +182,8 @@ def _add(
     except UnicodeEncodeError as error:
         raise DocumentError(f"{file.name}: {codec} gives lone surrogates here. Name another `encoding`") from error
     except OSError as error:
+        if error.errno in _FULL:  # what is packed is unpacked to a temporary file
+            raise ScratchError(error) from error
         raise DocumentError(
             f"{file.name}: cannot be read ({error.strerror}). Check its permissions, and the disk"
         ) from error

@@ -52,6 +52,16 @@ class Source:
         return DocumentError(f"{self.name}: {problem}. {remedy}")
 
 
+class ScratchError(DocumentError):
+    """The temporary copy of a document cannot be kept. No file of the document is at fault."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"cannot keep a temporary copy of the text in {tempfile.gettempdir()}: {error.strerror}. "
+            "Free some space there, or name another folder in the environment variable TMPDIR"
+        )
+
+
 def scratch() -> BinaryIO:
     """A temporary file without a name; small content stays in memory."""
     return cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))

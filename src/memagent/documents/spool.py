@@ -8,14 +8,12 @@ on where. The count of line ends rides along in the same table, so a line number
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import weakref
 import zlib
 from array import array
 from threading import Lock
 
-from memagent.documents.source import scratch
-from memagent.errors import DocumentError
+from memagent.documents.source import ScratchError, scratch
 
 BLOCK = 16_384
 """Characters between two entries of the index."""
@@ -56,7 +54,7 @@ class Spool:
         return tuple(self._checks)
 
     def append(self, text: str) -> None:
-        """Adds text at the end. Raises UnicodeEncodeError on a lone surrogate, DocumentError when the disk is full."""
+        """Adds text at the end. Raises UnicodeEncodeError on a lone surrogate, ScratchError when the disk is full."""
         position = 0
         while position < len(text):
             piece = text[position : position + BLOCK - self._length % BLOCK]
@@ -70,10 +68,7 @@ class Spool:
         try:
             self._file.write(data)
         except OSError as error:
-            raise DocumentError(
-                f"cannot keep a temporary copy of the text in {tempfile.gettempdir()}: {error.strerror}. "
-                "Free some space there, or name another folder in the environment variable TMPDIR"
-            ) from error
+            raise ScratchError(error) from error
         self._hash.update(data)
         self._check = zlib.crc32(data, self._check)
         self._length += len(piece)

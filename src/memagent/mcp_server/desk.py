@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from memagent.api import document_encoding, document_paths
+from memagent.api import Loading, document_loading, document_paths
 from memagent.core import READERS
 from memagent.errors import ConfigError, DocumentError, JournalError
 from memagent.journal import Journal, ReadingRecord
@@ -51,12 +51,13 @@ class Desk:
             raise DocumentError("give the document as path, paths or text, one of them")
         settings = self._settings(what)
         paths = [roots.located(path) for path in what.paths]
-        encoding = None
+        loading: Loading = {"encoding": None, "skip_broken": False}
         if what.text:
-            paths, encoding = [self.texts.keep(what.text)], "utf-8"
+            paths, loading["encoding"] = [self.texts.keep(what.text)], "utf-8"
         else:
             roots.check(paths)
-        with Journal.open() as journal, self.texts.opened(paths, encoding) as document:
+        with Journal.open() as journal, self.texts.opened(paths, loading) as document:
+            encoding = loading["encoding"]
             session = Session(document, self.opened, settings, journal, paths=paths, encoding=encoding)
             [progress] = session.start([what.question])
             yield session, progress
@@ -68,11 +69,12 @@ class Desk:
             record = journal.resumable(id)
             self.check_seen(record)
             settings = self._same_model(record)
-            paths, encoding = document_paths(record), document_encoding(record)
+            paths, loading = document_paths(record), document_loading(record)
             if not all(map(self.texts.has, paths)):
                 paths = [roots.located(path) for path in paths]
                 roots.check(paths)
-            with self.texts.opened(paths, encoding) as document:
+            with self.texts.opened(paths, loading) as document:
+                encoding = loading["encoding"]
                 session = Session(document, self.opened, settings, journal, paths=paths, encoding=encoding)
                 yield session, begin(session, record)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
+from memagent.api import Loading
 from memagent.documents import Document, load
 from memagent.errors import DocumentError
 from memagent.files import atomic_file
@@ -48,8 +49,8 @@ class Texts:
         return Path(path).parent == self.folder
 
     @contextmanager
-    def opened(self, paths: Sequence[str], encoding: str | None) -> Iterator[Document]:
+    def opened(self, paths: Sequence[str], loading: Loading) -> Iterator[Document]:
         """A document of files or a text, which is called "text"."""
-        with load(paths, encoding=encoding) as document:
+        with load(paths, **loading) as document:
             document.files = tuple(replace(file, name="text") if self.has(file.name) else file for file in document.files)
             yield document

@@ -62,6 +62,7 @@ def _page(record: ReadingRecord, trace: Trace, source: Source) -> PageView:
         reader=str(record.settings.get("reader", "")),
         names=tuple(str(one.get("name", "")) for one in files[:_NAMES]),
         more_names=max(0, len(files) - _NAMES),
+        broken=sum(bool(one.get("broken")) for one in stored.listed(record.document.get("skipped"))),
         characters=source.size,
         tokens=stored.number(record.document.get("tokens")),
         note=source.note,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from memagent.api import document_encoding, document_paths
+from memagent.api import document_loading, document_paths
 from memagent.documents import Document, load
 from memagent.errors import JournalError, MemagentError
 from memagent.journal import ReadingRecord
@@ -39,7 +39,7 @@ def reopened(record: ReadingRecord, opened: Callable[[], Document] | None = None
         return
     with ExitStack() as stack:
         try:
-            document = stack.enter_context(opened() if opened else load(paths, encoding=document_encoding(record)))
+            document = stack.enter_context(opened() if opened else load(paths, **document_loading(record)))
         except MemagentError as error:
             yield Source(size=size, note=f"The document is not shown: it could not be loaded again ({error}).")
             return

@@ -103,6 +103,7 @@ class PageView:
     reader: str
     names: tuple[str, ...]
     more_names: int
+    broken: int
     characters: int
     tokens: int
     note: str
