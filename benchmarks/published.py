@@ -8,8 +8,8 @@ The weights are those of the file, in float32. transformers leaves out that this
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,4 +37,8 @@ def main(file: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="the GGUF file")
+    parser.add_argument("folder", type=Path, help="the folder to write")
+    arguments = parser.parse_args()
+    main(arguments.file, arguments.folder)

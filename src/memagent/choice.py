@@ -3,7 +3,7 @@
 A document that fits the window is shown whole. A longer one is read in parallel at a server that takes several turns at a
 time, and otherwise in order, with gates: rounds show every chunk at least twice, and where one processor computes all of
 them, that takes twice as long (docs/results/readers.md). Readers that the profile has no words for, that the model was not
-trained for, or whose budgets do not fit are left out; the paper's reader is what remains.
+trained for or does not suit, or whose budgets do not fit are left out; the paper's reader is what remains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     plans: dict[str, Plan] = {}
     chunks: Chunks | None = None
     for name in ("memory", "gated", "parallel", "direct"):
-        if name != "memory" and not opened.trained_for(name):
+        if name != "memory" and not opened.suits(name):
             continue
         if name == "direct" and (not opened.defaults.direct or _certainly_long(plans["memory"], settings.window)):
             continue
@@ -55,7 +55,7 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     if "parallel" in plans and served and count >= _CHUNKS and at_once >= _AT_ONCE:
         return Choice(reader="parallel", reason=f"{count:,} chunks, {at_once} at a time", plans=plans)
     if "gated" not in plans:
-        reason = "the document does not fit the window, and the model or its profile has no faster reader"
+        reason = "the document does not fit the window, and no other reader suits the model and its profile"
         return Choice(reader="memory", reason=reason, plans=plans)
     reasons = (
         ("few chunks", count < _CHUNKS),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import unicodedata
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from memagent.core import chunking
 from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks, chunk, split
+from memagent.core.pieces import pieces
 from memagent.core.types import Span
 from memagent.errors import ConfigError
 from memagent.models.open import EMBEDDED
@@ -64,10 +67,10 @@ def test_blocks_do_not_show_in_the_chunks(monkeypatch):
 )
 def test_settled_chunks_stay_whatever_is_added_to_the_text(monkeypatch, tokenizer):
     monkeypatch.setattr(chunking, "_BLOCK_CHARS", 1)
-    text = "".join(f"Line {n * n} tells of whales.{' ' if n % 3 else chr(10)}" for n in range(80))
-    text += "x" * 900 + " and the sea." * 30  # where a block may hold less than one chunk
+    text = "".join(f"Line {n * n} tells of whales.{' ' if n % 3 else chr(10)}" for n in range(240))
+    text += "x" * 2900 + " and the sea." * 90  # where a block may hold less than one chunk
     whole, kept = list(chunk(StringText(text), tokenizer, 20)), set()
-    for size in range(1, len(text), 7):
+    for size in range(1, len(text), 151):
         settled = chunking.cut(StringText(text[:size]), tokenizer, 20).settled
         assert list(settled) == whole[: len(settled)]
         assert list(chunking.cut(StringText(text), tokenizer, 20, settled)) == whole
@@ -75,6 +78,70 @@ def test_settled_chunks_stay_whatever_is_added_to_the_text(monkeypatch, tokenize
     assert len(kept) > 3
     again = Chunks(whole)
     assert chunking.cut(StringText(text), tokenizer, 20, again) is again
+
+
+@pytest.mark.parametrize("tokenizer", [WordTokenizer(), FileTokenizer.load(EMBEDDED)], ids=lambda tokenizer: tokenizer.name)
+def test_pieces_do_not_show_in_the_chunks(monkeypatch, tokenizer):
+    text = "".join(f"Line {n * n} tells of Straße and whales. " for n in range(900))
+    whole = cut(text, tokenizer, 50)
+    monkeypatch.setattr(chunking, "_PIECE_CHARS", 512)
+    assert cut(text, tokenizer, 50) == whole
+
+
+@given(TEXTS, st.integers(1, 60))
+@settings(max_examples=300, deadline=None)
+def test_pieces_join_to_the_text(text, size):
+    found = list(pieces(text, size))
+    assert "".join(piece for _, piece in found) == text
+    assert all(0 < len(piece) <= size and text.startswith(piece, offset) for offset, piece in found)
+
+
+class Waiting(WordTokenizer):
+    """Counts as a server does: a request ends once several are there. `alone` counts those that nobody came to join."""
+
+    def __init__(self, together: int) -> None:
+        self.barrier, self.alone = threading.Barrier(together), 0
+
+    def count(self, text: str) -> int:
+        try:
+            self.barrier.wait(20)
+        except threading.BrokenBarrierError:
+            self.alone += 1
+        return super().count(text)
+
+
+def test_chunks_are_counted_at_the_same_time():
+    """As a server is asked to count, each request of which takes its time."""
+    waiting = Waiting(4)
+    text = " ".join(f"w{n}" for n in range(2000))
+    text = text[: cut(text, WordTokenizer(), 50)[15].end]
+    assert len(cut(text, waiting, 50)) == 16
+    assert waiting.alone == 0
+
+
+class Crowded(WordTokenizer):
+    """A text that begins with "odd" has six tokens more than where it stands in a longer one. Counts are counted."""
+
+    def __init__(self) -> None:
+        self.counted = 0
+
+    def count(self, text: str) -> int:
+        self.counted += 1
+        return super().count(text)
+
+    def ends(self, text: str) -> Sequence[int]:
+        return [*([1] * 6 if text.lstrip().startswith("odd") else []), *super().ends(text)]
+
+
+def test_chunks_that_have_more_tokens_than_planned_are_cut_shorter_at_little_cost():
+    tokenizer = Crowded()
+    text = "".join(f"{'odd' if n % 2 else 'even'}{n} " * 20 for n in range(400))
+    chunks = cut(text, tokenizer, 20)
+    counted = tokenizer.counted
+    assert "".join(text[one.start : one.end] for one in chunks) == text
+    assert all(one.tokens == tokenizer.count(text[one.start : one.end]) <= 20 for one in chunks)
+    assert len(chunks) > 400
+    assert counted < 10 * len(chunks)
 
 
 def test_memory_is_bounded_by_a_block():

@@ -6,7 +6,7 @@ long as it lies in the last eighth of the chunk, so that a fact is seldom split 
 
 Why spans and not decoded token slices: a slice of token ids can split a character of several bytes, and decoding it gives
 text that is not in the document. Why blocks: the text is read and tokenized a block at a time, so memory does not grow
-with the document.
+with the document. Why threads: nearly all of the time goes into tokenizing, or into waiting for a server that does it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import overload
+from itertools import islice, pairwise, takewhile
+from typing import TypeVar, overload
 
+from memagent.core.pieces import pieces
 from memagent.core.types import Span, Text, Tokenizer
 from memagent.errors import ConfigError
 
 MIN_CHUNK_TOKENS = 16
 _BLOCK_CHARS = 1 << 16
+_PIECE_CHARS = 1 << 13  # tokenized at a time
+_THREADS = 8
 # A cut may move back by this share of the chunk to reach a boundary.
 _TAIL_SHARE = 8
 # Boundaries, best first; each pattern ends just before the place to cut.
@@ -35,6 +39,7 @@ _BORDERS = (
     re.compile(r"\n+"),
     re.compile(r"\s+"),
 )
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,34 +140,53 @@ def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterato
     the last."""
     if limit < MIN_CHUNK_TOKENS:
         raise ConfigError(f"a chunk of {limit} tokens is too small: use at least {MIN_CHUNK_TOKENS}")
-    position, size, characters = start, len(text), max(_BLOCK_CHARS, 16 * limit)
-    while position < size:
-        block = text.read(position, min(size, position + characters))
-        found, consumed = list[Chunk](), 0
-        for end, tokens in _cuts(block, tokenizer, limit, position + len(block) >= size):
-            found.append(Chunk(start=position + consumed, end=position + end, tokens=tokens))
-            consumed = end
-        yield found
-        position += consumed
-        # Very long tokens: if the whole block is less than one chunk, it is read again with more.
-        characters = max(_BLOCK_CHARS, 16 * limit) if consumed else 2 * characters
+    position, size, characters = start, len(text), max(_BLOCK_CHARS, 64 * limit)
+    with ThreadPoolExecutor(_THREADS, "memagent-cutting") as pool:
+        while position < size:
+            block = text.read(position, min(size, position + characters))
+            found, consumed = list[Chunk](), 0
+            for end, tokens in _cuts(block, tokenizer, limit, position + len(block) >= size, pool):
+                found.append(Chunk(start=position + consumed, end=position + end, tokens=tokens))
+                consumed = end
+            yield found
+            position += consumed
+            # Very long tokens: if the whole block is less than one chunk, it is read again with more.
+            characters = max(_BLOCK_CHARS, 64 * limit) if consumed else 2 * characters
 
 
-def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool) -> Iterator[tuple[int, int]]:
+def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool, pool: ThreadPoolExecutor) -> Iterator[tuple[int, int]]:
     """Yields (end, tokens) for every chunk that certainly ends within `block`, or for all of the last block."""
-    ends = tokenizer.ends(block)
-    start = first = 0  # character and token where the current chunk begins
+    offsets, parts = zip(*pieces(block, _PIECE_CHARS), strict=True)
+    found = _each(pool, tokenizer.ends, parts)
+    ends = [offset + end for offset, its in zip(offsets, found, strict=True) for end in its]
+    start = 0
+    while planned := list(islice(_planned(block, ends, limit, last, start), _THREADS)):
+        counts = _each(pool, tokenizer.count, [block[begin:end] for begin, end in pairwise([start, *planned])])
+        for planned_cut, count in zip(planned, counts, strict=True):
+            cut, tokens = (planned_cut, count) if count <= limit else _fit(block, start, planned_cut, tokenizer, limit)
+            yield cut, tokens
+            start = cut
+            if cut != planned_cut:
+                break  # what follows begins elsewhere than planned
+
+
+def _planned(block: str, ends: Sequence[int], limit: int, last: bool, start: int) -> Iterator[int]:
+    """Yields the ends of the chunks from `start` on, if each has as many tokens on its own as in the block."""
+    first = bisect_right(ends, start) if start else 0  # the token where the chunk begins
     while start < len(block):
-        if len(ends) - first <= limit:
-            if not last:
-                return  # the next block may continue the rest
-            cut = len(block)
+        if len(ends) - first > limit:
+            start = _natural_cut(block, start, ends[first + limit - 1 - limit // _TAIL_SHARE], ends[first + limit - 1])
+        elif last:
+            start = len(block)
         else:
-            cut = _natural_cut(block, start, ends[first + limit - 1 - limit // _TAIL_SHARE], ends[first + limit - 1])
-        cut, tokens = _fit(block, start, cut, tokenizer, limit)
-        yield cut, tokens
-        start = cut
+            return  # the next block may continue the rest
+        yield start
         first = bisect_right(ends, start, first)
+
+
+def _each(pool: ThreadPoolExecutor, function: Callable[[str], _Made], texts: Sequence[str]) -> list[_Made]:
+    """What `function` makes of each text, at the same time if there are several."""
+    return list(pool.map(function, texts) if len(texts) > 1 else map(function, texts))
 
 
 def _natural_cut(block: str, start: int, low: int, high: int) -> int:

@@ -130,7 +130,7 @@ class Text(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Counts and locates tokens. `exact` is False where counts are an upper estimate."""
+    """Counts and locates tokens, in any thread. `exact` is False where counts are an upper estimate."""
 
     @property
     def name(self) -> str: ...

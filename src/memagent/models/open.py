@@ -39,6 +39,7 @@ class Defaults(BaseModel):
     direct             whether the model can answer from a text; false if it can only update a memory and answer from it
     family             the family of models that it belongs to
     readers            the readers that it was trained for; without this key, any
+    auto               those that `auto` may choose, besides `memory`; without this key, any
     speculate          whether the in-process engine first checks if the reply repeats the memory; worthwhile if most do
     tokens_per_second  document tokens read per second on the machine that the file names, for estimates
     """
@@ -49,6 +50,7 @@ class Defaults(BaseModel):
     direct: bool = True
     family: str | None = None
     readers: list[str] | None = None
+    auto: list[str] | None = None
     speculate: bool = False
     window: int | None = None
     budgets: BudgetDefaults | None = None
@@ -76,6 +78,10 @@ class OpenModel:
     def trained_for(self, reader: str) -> bool:
         """Whether the model was trained for a reader. A general model counts as trained for all."""
         return self.defaults.readers is None or reader in self.defaults.readers
+
+    def suits(self, reader: str) -> bool:
+        """Whether the reader `auto` may choose this one. A model may read more surely without some that it knows."""
+        return self.trained_for(reader) and (self.defaults.auto is None or reader in self.defaults.auto)
 
 
 class Narrowable(Engine, Protocol):

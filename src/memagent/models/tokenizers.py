@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
 from tokenizers import Tokenizer as RawTokenizer
 
+from memagent.core.pieces import pieces
 from memagent.errors import ConfigError
 
 # Encoding all of a long text at once takes 150 bytes of memory for each of its bytes; blocks of this size take 60 MB.
 _BLOCK_CHARS = 1 << 16
-# Places where no usual splitting rule joins what is before with what is after: before a line's text, before a word.
-_SEAM = re.compile(r"(?<=\n)(?=\S)|(?<=[A-Za-z])(?= [A-Za-z])")
 
 
 class FileTokenizer:
@@ -57,8 +56,8 @@ class FileTokenizer:
     def ends(self, text: str) -> list[int]:
         """The character offset after each token; a token that holds part of a character ends after that character."""
         offsets: list[int] = []
-        for start, block in _blocks(text):
-            encoding = self._raw.encode(block, add_special_tokens=False)
+        for start, block in pieces(text, _BLOCK_CHARS):
+            [encoding] = self._raw.encode_batch([block], add_special_tokens=False)  # `encode` would stop other threads
             offsets.extend(start + end for _, end in encoding.offsets)
         return _tidy(offsets, len(text))
 
@@ -141,16 +140,6 @@ def _plain_copy(raw: RawTokenizer) -> RawTokenizer:
 
 
 def _count(raw: RawTokenizer, text: str) -> int:
-    return sum(len(raw.encode(block, add_special_tokens=False).ids) for _, block in _blocks(text))
-
-
-def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """(offset, block) for pieces of at most 64 K characters, cut where tokens do not join; nothing for an empty text."""
-    start = 0
-    while start < len(text):
-        end = min(start + _BLOCK_CHARS, len(text))
-        if end < len(text):
-            seams = [match.start() for match in _SEAM.finditer(text, max(start + 1, end - 4096), end)]
-            end = seams[-1] if seams else end
-        yield start, text[start:end]
-        start = end
+    """One block at a time, without the places of the tokens, and without stopping other threads."""
+    blocks = (raw.encode_batch_fast([block], add_special_tokens=False) for _, block in pieces(text, _BLOCK_CHARS))
+    return sum(len(encoding.ids) for [encoding] in blocks)

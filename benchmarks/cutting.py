@@ -1,0 +1,75 @@
+"""Cutting a document with several threads against one: the embedded model's tokenizer, and a server that counts.
+
+    python -m benchmarks.cutting [--megabytes 4] [--requests 0.02] [--repeat 5]
+
+Both arms cut the same text in turns within one process, and must give the same chunks. The server is a stand-in: the same
+tokenizer, each of whose calls takes `--requests` seconds longer, in which no core is busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from memagent import from_text
+from memagent.core import Chunks, chunking
+from memagent.core.types import Tokenizer
+from memagent.models.open import EMBEDDED
+from memagent.models.tokenizers import FileTokenizer
+
+BOOK = Path(__file__).resolve().parent.parent / "src/memagent/tasks/data/moby_dick.txt.gz"
+_CHUNK = {"embedded": 640, "server": 5000}  # tokens
+
+
+class Away:
+    """A tokenizer behind a network."""
+
+    name, exact = "away", True
+
+    def __init__(self, tokenizer: Tokenizer, seconds: float) -> None:
+        self._tokenizer, self._seconds = tokenizer, seconds
+
+    def count(self, text: str) -> int:
+        time.sleep(self._seconds)
+        return self._tokenizer.count(text)
+
+    def ends(self, text: str) -> Sequence[int]:
+        time.sleep(self._seconds)
+        return self._tokenizer.ends(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=4)
+    parser.add_argument("--requests", type=float, default=0.02, help="seconds that a request to the server takes")
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    local = FileTokenizer.load(EMBEDDED)
+    book = gzip.decompress(BOOK.read_bytes()).decode()
+    size = int(arguments.megabytes * 1e6)
+    text = from_text((book * (1 + size // len(book)))[:size])
+    print("| tokenizer | chunks | one thread | eight | times as fast |\n|---|---|---|---|---|")
+    for name, tokenizer in (("embedded", local), ("server", Away(local, arguments.requests))):
+        spent: dict[int, list[float]] = {1: [], 8: []}
+        found: set[str] = set()
+        count = 0
+        for _ in range(arguments.repeat):
+            for threads, seconds in spent.items():
+                chunking._THREADS = threads
+                began = time.perf_counter()
+                chunks = Chunks(chunking.chunk(text, tokenizer, _CHUNK[name]))
+                seconds.append(time.perf_counter() - began)
+                found.add(chunks.digest())
+                count = len(chunks)
+        if len(found) > 1:
+            raise SystemExit("the arms cut the text into different chunks")
+        one, eight = median(spent[1]), median(spent[8])
+        print(f"| {name} | {count:,} | {one:.2f} s | {eight:.2f} s | {one / eight:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
