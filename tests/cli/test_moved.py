@@ -20,6 +20,10 @@ from tests.faults import Fault, FaultServer
 samples = of_eval.samples
 
 
+class Stopped(Exception):  # noqa: N818  # not an error
+    """What a kill looks like from inside."""
+
+
 def identity(server):
     return f"openai:scripted@{server.url}"
 
@@ -117,13 +121,16 @@ def test_an_unfinished_reading_is_in_the_journal_with_its_new_address(memagent, 
 
 def test_an_answer_that_was_given_before_the_move_keeps_its_model(memagent, samples, tmp_path, monkeypatch):
     def lost(folder, record, reading):
-        raise KeyboardInterrupt  # after the last turn, and before the record
+        raise Stopped  # after the last turn, and before the record
 
     run = tmp_path / "run"
-    with FaultServer(reader) as server, monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write", lost)
-        assert memagent(*evaluated(samples, run, server), "--concurrency", 1).code == 130
-    with FaultServer(reader) as elsewhere:
+    with FaultServer(reader) as server, FaultServer(reader) as elsewhere:
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "write", lost)
+            for one in (server, elsewhere):
+                with pytest.raises(Stopped):
+                    memagent(*evaluated(samples, run, one), "--concurrency", 1)
+        assert elsewhere.requests == []
         assert memagent(*evaluated(samples, run, elsewhere)).code == 0
     made_by = sorted(values.get("identity", "") for values in records(run).values())
     assert made_by == ["", *[identity(elsewhere)] * 4]
@@ -141,6 +148,26 @@ def test_what_failed_is_read_again_elsewhere(memagent, samples, tmp_path):
         again = memagent(*evaluated(samples, run, elsewhere), "--json", "--retry-failed")
         assert again.json["models"] == {identity(server): 4, identity(elsewhere): 1}
         assert len(elsewhere.requests) < asked / 3
+
+
+def test_a_server_that_counts_tokens_otherwise_does_not_go_on_with_a_reading(memagent, samples, tmp_path):
+    def counted(body):  # by vLLM, with two tokens a word
+        return {"count": 2 * len(body.get("prompt", "").split()), "tokens": [], "max_model_len": 4000}
+
+    def command(server):
+        return [*evaluated(samples, tmp_path / "run", server), "--question-tokens", 100, "--answer-tokens", 100]
+
+    counts, refused = {"/tokenize": counted}, Fault("status", status=401)
+    with FaultServer(reader, routes=counts, faults=lambda number: refused if number > 3 else None) as server:
+        assert memagent(*command(server), "--concurrency", 1).code == 4
+    with FaultServer(reader) as elsewhere:
+        other = memagent(*command(elsewhere))
+        assert (other.code, elsewhere.requests) == (2, [])
+        assert "resume it with the server that counted its tokens and the memagent that began it" in words(other.err)
+    with FaultServer(reader, routes=counts) as elsewhere:
+        assert memagent(*command(elsewhere)).code == 0
+        turns = [len(values["turns"]) for values in records(tmp_path / "run").values()]
+        assert len(elsewhere.requests) == sum(turns) - 4
 
 
 @pytest.mark.parametrize(

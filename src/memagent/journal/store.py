@@ -306,9 +306,11 @@ class Journal:
                 " Resume it with the same settings, or start a new reading"
             )
         if plan_digest != record.plan_digest:
+            served = "the server that counted its tokens and " if record.settings.get("base_url") else ""
             raise JournalError(
                 f"reading {record.id} has another plan ({record.plan_digest[:12]} → {plan_digest[:12]}) although its"
-                " settings and document are the same: resume it with the memagent that began it, or start a new reading"
+                f" settings and document are the same: resume it with {served}the memagent that began it, or start a new"
+                " reading"
             )
 
     def turns(self, id: str, start: int = 0) -> Iterator[TurnEntry]:
