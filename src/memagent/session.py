@@ -27,7 +27,7 @@ from memagent.growth import Base, Beginning, check_grown, kept
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
-from memagent.settings import AUTO, Settings, asked_together, make_plan, same_served
+from memagent.settings import AUTO, Settings, as_begun, asked_together, make_plan
 from memagent.threads import check_cancelled
 
 
@@ -36,8 +36,8 @@ class Progress:
     """The progress of one reading: its plan, state and cost, for watchers.
 
     `earlier` is what the engine took, in seconds, before the reading was resumed. `closed` says that the journal has its
-    answer already, and `verdicts` what it has of a verification, one for each question. `resumed`: turns that the journal
-    had already.
+    answer already, `identity` is the model that gave it before, and `verdicts` is what the journal has of a verification,
+    one for each question. `resumed`: turns that the journal had already.
     """
 
     plan: Plan
@@ -46,6 +46,7 @@ class Progress:
     ledger: Ledger = field(default_factory=Ledger)
     earlier: float = 0.0
     closed: bool = False
+    identity: str = ""
     verdicts: Sequence[Verified | None] = ()
     resumed: int = 0
 
@@ -175,9 +176,10 @@ class Session:
         check_cancelled()
         if not closed:
             self.journal.claim(record.id)
-        if (self.paths and self.paths != before) or settings != self.settings.to_json():
-            self.journal.relocate(record.id, self.paths or before, self.settings.to_json())
         reading = restore(self.journal, record.id, plan)
+        if (self.paths and self.paths != before) or settings != self.settings.to_json():
+            answered_by = reading.identity or self.settings.identity
+            self.journal.relocate(record.id, {**self.settings.to_json(), "identity": answered_by}, self.paths or None)
         reading.closed = closed
         reading.verdicts = [Verified.from_json(one) for one in record.verdicts or ()]
         return reading
@@ -210,15 +212,12 @@ class Session:
             base=base.to_json(),
         )
         if settings != self.settings.to_json():
-            self.journal.relocate(record.id, self.paths, self.settings.to_json())
+            self.journal.relocate(record.id, self.settings.to_json(), self.paths)
         return restore(self.journal, record.id, plan)
 
     def _as_begun(self, record: ReadingRecord) -> dict[str, Any]:
-        """The settings, to compare with those of a reading, but for the address of a served model."""
-        settings = self.settings.to_json()
-        if same_served(record.settings, self.opened):
-            settings |= {name: record.settings[name] for name in ("base_url", "identity")}
-        return settings
+        """The settings, to compare with those of a reading."""
+        return as_begun(self.settings.to_json(), record.settings, self.opened.name, self.opened.base_url)
 
     def run(self, readings: Sequence[Progress], watcher: Watcher | None = None) -> list[Reading]:
         """Runs readings to their end. A failed reading becomes a Reading with an `error`; the others continue.
@@ -378,7 +377,7 @@ class Session:
             provenance=sources(ledger.origins, self.document),
             document={**describe(self.document), "tokens": self.tokens(plan)},
             model=self.settings.model,
-            identity=self.settings.identity,
+            identity=reading.identity or self.settings.identity,
             seconds=reading.earlier + time.monotonic() - began,
         )
 
@@ -433,6 +432,8 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
         reading.state = protocol.advance(plan, reading.state, entry.id, completion_of(entry.completion))
     if reading.state.answer == "":
         reading.state = plan.reader.reopen(plan, reading.state)
+    if reading.state.answer:
+        reading.identity = str(journal.show(id).settings["identity"])
     return reading
 
 

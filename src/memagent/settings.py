@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 # The templates that `auto` may come to use: budgets have to hold the longest.
 _AUTO_TEMPLATES = ("update", "note", "gated", "round", "merge", "answer")
+# Settings that say where a served model is asked.
+_ADDRESS = ("base_url", "identity")
 # Windows up to this many tokens get the profile with few words, unless the model says what it wants.
 _SMALL_WINDOW = 2048
 
@@ -114,10 +116,18 @@ class Settings:
             raise ConfigError(f"these settings were written by another version of memagent: {error}") from error
 
 
-def same_served(settings: Mapping[str, Any], opened: OpenModel) -> bool:
-    """Whether a model is that of the stored `settings` because it is served under the same name, wherever its server is now
-    (docs/decisions/0037)."""
-    return bool(settings["base_url"] and opened.base_url and opened.name == settings["model"])
+def same_served(begun: Mapping[str, Any], model: str | None, base_url: str | None) -> bool:
+    """Whether a model is that of the stored settings `begun` because it is served under the same name, wherever its server
+    is now (docs/decisions/0037)."""
+    return bool(begun.get("base_url") and base_url and begun.get("model") == model)
+
+
+def as_begun(
+    settings: Mapping[str, Any], begun: Mapping[str, Any], model: str | None, base_url: str | None
+) -> dict[str, Any]:
+    """`settings` to compare with those that something was `begun` with: with their address, if the model is that one."""
+    served = same_served(begun, model, base_url)
+    return {**settings, **({name: begun.get(name) for name in _ADDRESS} if served else {})}
 
 
 def make_settings(

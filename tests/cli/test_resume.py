@@ -243,6 +243,17 @@ def test_a_server_that_has_moved_goes_on_and_is_remembered(memagent, book):
     assert (settings["base_url"], settings["identity"]) == (elsewhere.url, f"openai:scripted@{elsewhere.url}")
 
 
+def test_an_answer_that_is_told_again_elsewhere_keeps_its_model(memagent, book):
+    with FaultServer(reader) as server:
+        asked = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json
+    with FaultServer(reader) as elsewhere:
+        again = memagent("resume", asked["reading"], "--json", "--base-url", elsewhere.url).json
+        told = memagent("resume", asked["reading"], "--json").json
+        assert elsewhere.requests == []
+    assert [one["identity"] for one in (asked, again, told)] == [f"openai:scripted@{server.url}"] * 3
+    assert only_reading()[0].settings["base_url"] == elsewhere.url
+
+
 def test_a_document_that_is_handed_in_takes_no_place_from_the_one_that_was_read(memagent, book):
     with broken_after_five() as server:
         reading = interrupted(memagent, book, server)

@@ -19,7 +19,7 @@ import pytest
 from memagent.journal import Journal
 from tests.batch.conftest import SERVED, records, reply, timeless, write_jobs
 from tests.cluster.runs import REPOSITORY, environment
-from tests.faults import FaultServer
+from tests.faults import Fault, FaultServer
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -166,6 +166,31 @@ def test_a_driver_that_is_killed_goes_on_and_repeats_no_finished_job(whole: Any,
         again.communicate(timeout=300)
         assert again.returncode == 4
         assert len(server.requests) < calls * 1.5
+    assert comparable(tmp_path / "out") == expected
+
+
+def test_a_driver_that_is_killed_goes_on_at_another_server(whole: Any, tmp_path: Path, started: Any) -> None:
+    jobs, expected, calls = whole
+    half, at_once = calls // 2, 8
+    with FaultServer(reply, faults=lambda number: Fault("stall") if number >= half else None) as server:
+        process = started(*command(jobs, tmp_path / "out", server.url, "--ray", "local", "--workers", 2))
+        wait_for(lambda: len(server.requests) == half + at_once, process)  # all workers wait, each reading at some turn
+        process.kill()
+        process.wait()
+        before = [record["identity"] for record in records(tmp_path / "out")]
+    first = f"openai:scripted@{server.url}"
+    assert first in before
+    with FaultServer(reply) as elsewhere:
+        again = started(*command(jobs, tmp_path / "out", elsewhere.url, "--ray", "local", "--workers", 2))
+        out, _ = again.communicate(timeout=300)
+        assert again.returncode == 4
+        assert calls - half <= len(elsewhere.requests) <= calls - half + at_once
+    second, found = f"openai:scripted@{elsewhere.url}", records(tmp_path / "out")
+    made_by = [record["identity"] for record in found if record["identity"]]  # but the one that has no document
+    assert [record["identity"] for record in found][: len(before)] == before
+    assert set(made_by) == {first, second}
+    assert json.loads(out)["models"] == {first: made_by.count(first), second: made_by.count(second)}
+    assert any(record["turns_resumed"] for record in found if record["identity"] == second)
     assert comparable(tmp_path / "out") == expected
 
 

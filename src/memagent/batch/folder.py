@@ -1,6 +1,6 @@
 """The folder of a batch.
 
-batch.json         what may not change when the command is repeated: jobs, settings, model
+batch.json         what may not change when the command is repeated: jobs, settings, model (if served, at its first address)
 results.jsonl      one line for every question of every job, on disk before it counts as done
 results.csv        the table of them, in the order of the jobs, when the command ends
 journal.sqlite3    readings under way and those that failed, turn by turn
@@ -25,6 +25,7 @@ from memagent.files import locked, writing
 from memagent.folders import USUALLY_FREE, check_same, mend, now, write_header
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
+from memagent.settings import as_begun
 
 _SCHEMA = "memagent.batch"
 _MAY_CHANGE = USUALLY_FREE | {"jobs.path", "batch"}
@@ -66,11 +67,17 @@ class BatchFolder:
     def id(self) -> str:
         return str(self._header["batch"])
 
+    @property
+    def identity(self) -> str:
+        """The model that the batch was begun with."""
+        return str(next(iter(self._header["settings"].values()))["identity"])
+
     @classmethod
     def open(cls, path: Path, jobs: JobFile, config: Mapping[str, Any], *, retry_failed: bool = False) -> BatchFolder:
         """Creates the folder, or goes on with the batch in it. `retry_failed`: failures are forgotten, and tried again.
 
-        Raises ConfigError naming every setting that differs, a folder that is no batch, or one that another process is at.
+        A served model may be at another address than before. Raises ConfigError naming every setting that differs, a folder
+        that is no batch, or one that another process is at.
         """
         header = {"schema": _SCHEMA, "version": VERSION, "batch": secrets.token_hex(8), **redact(config, "batch")}
         file, records = path / "batch.json", path / "results.jsonl"
@@ -82,6 +89,7 @@ class BatchFolder:
             resources.enter_context(locked(path))
             if file.exists():
                 known = _header(file)
+                header["settings"] = _as_begun(header["settings"], known["settings"])
                 check_same(f"the batch in {path}", known, header, _MAY_CHANGE)
                 header |= {"batch": known["batch"], "started": known.get("started"), "finished": None}
             elif any(not one.name.startswith("batch.json.") for one in path.iterdir()):
@@ -175,11 +183,19 @@ class _Stock:
         return key in self.answered or key in self.failed
 
 
+def _as_begun(settings: Mapping[str, Any], begun: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of each form, to compare with those that the batch was begun with."""
+    return {
+        form: as_begun(one, begun.get(form, one), one.get("model"), one.get("base_url")) for form, one in settings.items()
+    }
+
+
 def _header(file: Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        if values["schema"] == _SCHEMA and values["version"] == VERSION and values["batch"]:
+        whole = values["schema"] == _SCHEMA and values["version"] == VERSION and values["batch"]
+        if whole and all(one["identity"] for one in values["settings"].values()):
             return dict(values)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is not the file of a batch ({error}): choose another folder") from error
     raise ConfigError(f"{file} is of another version of memagent: choose another folder")

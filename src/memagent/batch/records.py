@@ -76,12 +76,14 @@ def dump(record: Mapping[str, Any]) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """What the records of a batch came to. `seconds` is the sum over all readings, as if one had followed the other."""
+    """What the records of a batch came to. `models` are the readings by the identity of their model: several, if its server
+    moved. `seconds` is the sum over all readings, as if one had followed the other."""
 
     answered: int = 0
     failed: int = 0
     not_found: int = 0
     failures: dict[str, int] = field(default_factory=dict)
+    models: dict[str, int] = field(default_factory=dict)
     tokens: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -103,6 +105,8 @@ class Summary:
         else:
             self.failed += 1
             self.failures[record["error_kind"]] = self.failures.get(record["error_kind"], 0) + 1
+        if record["identity"]:  # else the reading could not begin
+            self.models[record["identity"]] = self.models.get(record["identity"], 0) + 1
         self.tokens += record["document"].get("tokens", 0)
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + record["usage"][name] + record["verification"][name])

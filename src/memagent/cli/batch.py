@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, print_json, warn, write
+from memagent.cli.console import MODEL, boundary, note_moved, print_json, warn, write, write_models
 from memagent.cli.options import AsJson, Chosen, NoVerify, reads, usage_of
 from memagent.cli.progress import counted
 from memagent.errors import ConfigError
@@ -92,6 +92,8 @@ def batch(
         began, many = time.monotonic(), at_once or (_USUAL if opened.engine.lockstep else most_of(chosen.concurrency))
         with _opened(file, output, settings, retry_failed, not no_verify) as folder:
             hints.append(f"to continue the batch in {output}, repeat the same command")
+            if folder.done < file.questions:
+                note_moved(settings[0].identity, folder.identity, f"the batch in {output}")
             with _shown(folder) as watcher:
                 if ray is None:
                     _run_here(folder, opened, settings, many, not no_verify, watcher)
@@ -246,6 +248,7 @@ def _report(output: Path, file: JobFile, summary: Summary, seconds: float, as_js
             write((f"failed: {count:,} ({kind})", "yellow"))
         used = f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out"
         write(f"{summary.tokens:,} tokens of documents; the model: {used}; {seconds:,.1f} s")
+        write_models(summary.models)
         write(f"results: {output / 'results.csv'}, with everything: {output / 'results.jsonl'}")
         if summary.failed:
             write("to try what failed again: the same command with --retry-failed")

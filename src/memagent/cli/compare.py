@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, note, print_json, write
+from memagent.cli.console import MODEL, boundary, note, print_json, write, write_models
 from memagent.cli.options import AsJson, Chosen, reads_in_ways
 from memagent.cli.progress import run_shown
 from memagent.core.readers import READERS, option_names
@@ -90,6 +91,7 @@ def compare(
         if as_json:
             print_json({"readers": [one.to_json() for one in found], "suited": best.reader if best else None})
         else:
+            write_models(sum((Counter(one.models) for one in found), Counter()))
             _advise(found, best)
             if output is not None:
                 write(f"\nto see every turn: memagent report {output}/{_RUNS}/*/* -o report.html")

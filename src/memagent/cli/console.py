@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -139,6 +139,18 @@ def write(*parts: str | tuple[str, str]) -> None:
 def note(text: str) -> None:
     """Prints a line of information to standard error."""
     err.print(f"[dim]{plain(text)}[/]", soft_wrap=True)
+
+
+def note_moved(identity: str, begun: str, what: str) -> None:
+    """Says that a model is asked elsewhere than where `what` was begun, if it is."""
+    if identity != begun:
+        note(f"the model is asked at {identity}; {what} was begun at {begun}")
+
+
+def write_models(readings: Mapping[str, int]) -> None:
+    """Prints the readings by the identity of their model, if its server moved."""
+    if len(readings) > 1:
+        write("readings at each address: " + ", ".join(f"{count:,} at {one}" for one, count in readings.items()))
 
 
 def warn(text: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, print_json, write
+from memagent.cli.console import MODEL, boundary, note_moved, print_json, write, write_models
 from memagent.cli.options import AsJson, Chosen, reads
 from memagent.cli.progress import run_shown
 from memagent.errors import ConfigError
@@ -75,6 +75,8 @@ def _run(evaluation: Evaluation, output: Path, retry_failed: bool, hints: list[s
     again = (*TRANSIENT, "empty") if retry_failed else ()
     with RunFolder.open(output, evaluation.config(), again=again) as folder:
         hints.append(f"to continue the run in {output}, repeat the same command")
+        if evaluation.work(folder.done):
+            note_moved(evaluation.settings.identity, folder.config["model"], f"the run in {output}")
         with run_shown(len(evaluation.samples) * evaluation.attempts) as watcher:
             evaluate(evaluation, folder, watcher)
         interrupts.check()
@@ -97,24 +99,26 @@ def _report(output: Path, as_json: bool) -> bool:
     cells: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     strict: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     scorers: defaultdict[str, set[str]] = defaultdict(set)
-    failures: Counter[str] = Counter()
-    total = 0
-    for placed in Run.open(output).records():
+    failures, models, total = Counter[str](), Counter[str](), 0
+    run = Run.open(output)
+    for placed in run.records():
         record, total = placed.record, total + 1
+        if made_by := run.model_of(record):
+            models[made_by] += 1
         cell, name = (record.task, int(record.meta.get("target", record.tokens))), record.scorer or "strict"
         cells[cell].append(record.scores[name])
         strict[cell].append(record.scores["strict"])
         scorers[record.task].add(name)
         if record.error_kind is not None:
             failures[record.error_kind] += 1
-    useless = sum(failures.values()) == total > failures["too_long"]
+    useless = failures.total() == total > failures["too_long"]
     if as_json:
         rows = [
             {"task": task, "tokens": tokens, "readings": len(found), "strict": sum(found) / len(found)}
             | ({"own": sum(cells[task, tokens]) / len(found)} if scorers[task] != {"strict"} else {})
             for (task, tokens), found in sorted(strict.items())
         ]
-        print_json({"run": str(output), "cells": rows, "failures": failures})
+        print_json({"run": str(output), "cells": rows, "failures": failures, "models": models})
         return useless
     for task in sorted({task for task, _ in cells}):
         lengths = sorted(tokens for name, tokens in cells if name == task)
@@ -127,6 +131,7 @@ def _report(output: Path, as_json: bool) -> bool:
             write(f"{task:<20} {tokens:>10,} tokens  {_share(cells[task, tokens])}{by}")
     for kind, count in sorted(failures.items()):
         write(f"failed readings, counted as wrong: {count} ({kind})")
+    write_models(models)
     write(f"\nto write a report: memagent report {output} -o report.html")
     return useless
 

@@ -6,8 +6,9 @@ are as good: with few samples, one answer more or less says nothing, and nor doe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,6 +44,7 @@ _FASTER = 1.2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What one reader made of all samples (`whole`), and of each part of them: a file, or a task of a file with several.
+    `models` are the readings by the identity of their model: several, if its server moved.
 
     `seconds` of a cell are from the start of a reading to its answer, beside those that run at the same time.
     """
@@ -50,6 +52,7 @@ class Compared:
     reader: str
     whole: Cell
     parts: Mapping[str, Cell]
+    models: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
@@ -66,6 +69,7 @@ class Compared:
             "prompt_tokens": whole.prompt_tokens,
             "completion_tokens": whole.completion_tokens,
             "seconds": whole.seconds,
+            "models": dict(self.models),
         }
 
 
@@ -130,6 +134,7 @@ def read_all(
     """
     parts: dict[str, list[Row]] = {}
     errors: list[Record] = []
+    models = Counter[str]()
     before = Tally(total=sum(len(samples) for samples in files))
     for samples in files:
         evaluation = Evaluation(samples=samples, opened=opened, settings=settings, batch=batch, concurrency=concurrency)
@@ -137,7 +142,10 @@ def read_all(
         with RunFolder.open(run, evaluation.config(), again=(*TRANSIENT, "empty")) as folder:
             before = before.plus(evaluate(evaluation, folder, _onward(watcher, before)))
         several = len({entry.task for entry in samples.entries}) > 1
-        for placed in Run.open(run).records():
+        read = Run.open(run)
+        for placed in read.records():
+            if made_by := read.model_of(placed.record):
+                models[made_by] += 1
             part = f"{file}: {placed.record.task}" if several else file
             parts.setdefault(part, []).append(_row(placed.record, settings.reader, part))
             errors += [placed.record] if placed.record.error_kind in ("unavailable", "refused") else []
@@ -145,7 +153,7 @@ def read_all(
     if rows and len(errors) == len(rows):
         raise ModelUnavailableError(f"every reading failed, the last with: {errors[-1].error}")
     cells = {part: cell_of((part, 0, settings.reader), of_part) for part, of_part in sorted(parts.items())}
-    return Compared(reader=settings.reader, whole=cell_of(("", 0, settings.reader), rows), parts=cells)
+    return Compared(reader=settings.reader, whole=cell_of(("", 0, settings.reader), rows), parts=cells, models=models)
 
 
 def _onward(watcher: Watcher | None, before: Tally) -> Watcher | None:

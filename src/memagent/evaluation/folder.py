@@ -1,6 +1,6 @@
 """Writes a run folder: its configuration, its records, and the journal of unfinished readings.
 
-    run.json           what is compared: settings, reader, sample file, versions, machine
+    run.json           what is compared: settings, reader, sample file, versions, machine (a served model's first address)
     records.jsonl      one line for every finished reading, on disk before the next begins
     journal.sqlite3    readings under way, turn by turn; a killed run loses at most the turns that were being generated
 
@@ -24,6 +24,7 @@ from memagent.files import locked
 from memagent.folders import USUALLY_FREE, check_same, mend, now, write_header
 from memagent.journal import Journal
 from memagent.journal.redaction import redact
+from memagent.settings import as_begun
 
 # Values that may differ when a run is continued: where, when and with how many readings at once it runs.
 _MAY_CHANGE = USUALLY_FREE | {"samples.path", "batch", "concurrency"}
@@ -47,7 +48,8 @@ class RunFolder:
     def open(cls, path: Path, config: Mapping[str, Any], *, again: Iterable[str] = ()) -> RunFolder:
         """Creates the folder, or continues the run in it. Readings whose `error_kind` is in `again` are repeated.
 
-        Raises ConfigError naming every setting that differs, a folder that is no run, or one that another process is at.
+        A served model may be at another address than before. Raises ConfigError naming every setting that differs, a folder
+        that is no run, or one that another process is at.
         """
         config = {"schema": RUN_SCHEMA, "version": RUN_VERSION, **redact(config, "run")}
         file, records = path / "run.json", path / "records.jsonl"
@@ -55,6 +57,7 @@ class RunFolder:
             raise ConfigError(f"{path} is a file: choose a folder for the run")
         if file.exists():
             known = read_header(path)
+            config = _as_begun(config, known)
             check_same(f"the run in {path}", known, config, _MAY_CHANGE)
             config = {**config, "started": known.get("started"), "versions": known.get("versions"), "finished": None}
         elif path.exists() and any(not one.name.startswith("run.json.") for one in path.iterdir()):
@@ -117,6 +120,13 @@ class RunFolder:
             else:
                 found[key] = record.id
         return found
+
+
+def _as_begun(config: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, to compare with that of a run that was begun."""
+    settings = config["settings"]
+    begun = as_begun(settings, known.get("settings", {}), settings["model"], settings["base_url"])
+    return {**config, "model": begun["identity"], "settings": begun}
 
 
 def _mend(file: Path, again: frozenset[str]) -> set[Key]:

@@ -18,6 +18,7 @@ from memagent.tasks.samples import Fact
 RECORD_VERSION = 2
 READABLE_VERSIONS = (1, RECORD_VERSION)
 Status: TypeAlias = Literal["answered", "failed"]
+_OPTIONAL = ("scorer", "identity")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,8 @@ class Record:
     shows the whole document). `error` is the reason for a missing answer, and `error_kind` its class ("too_long": the
     document does not fit this reader). `scores` has every scorer of `memagent.scoring.SCORERS`, and the one that the sample
     names, if any (`scorer`). `seconds` is the engine time of this reading (its share in a batch), and `wall` the time from
-    its start to its end.
+    its start to its end. `identity` is the model that ended the reading, if its server was at another address than that of
+    the run (else "").
     """
 
     sample: str
@@ -74,6 +76,7 @@ class Record:
     turns: tuple[RecordedTurn, ...] = ()
     seconds: float = 0.0
     wall: float = 0.0
+    identity: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -89,8 +92,9 @@ class Record:
         """JSON-ready values; `record_from_json` gives the same record back."""
         values = asdict(self) | {"version": RECORD_VERSION}
         values["turns"] = [_turn_to_json(turn) for turn in self.turns]
-        if not self.scorer:
-            del values["scorer"]
+        for name in _OPTIONAL:
+            if not values[name]:
+                del values[name]
         if self.shown is not None:
             values["shown"] = [[span.start, span.end] for span in self.shown]
         return values
@@ -103,8 +107,8 @@ def record_from_json(values: Mapping[str, Any]) -> Record:
     """The record that `to_json` wrote, in this version or an older one. Raises KeyError or TypeError for anything else."""
     if values["version"] == 1:
         values = _from_first_version(values)
-    given = {item.name: values[item.name] for item in fields(Record) if item.name != "scorer"}
-    given["scorer"] = values.get("scorer", "")
+    given = {item.name: values[item.name] for item in fields(Record) if item.name not in _OPTIONAL}
+    given |= {name: values.get(name, "") for name in _OPTIONAL}
     given["answers"] = tuple(values["answers"])
     given["facts"] = tuple(Fact(**fact) for fact in values["facts"])
     given["turns"] = tuple(_turn_from_json(turn) for turn in values["turns"])

@@ -22,7 +22,7 @@ from memagent.journal.redaction import strip_urls
 from memagent.models.open import OpenModel
 from memagent.scoring import scores
 from memagent.session import Progress, restore
-from memagent.settings import Settings, make_plan
+from memagent.settings import Settings, as_begun, make_plan
 from memagent.suite_scoring import own_score
 from memagent.tasks.files import Entry, SampleFile
 from memagent.tasks.lazy_text import LazyText
@@ -142,6 +142,7 @@ class _Run:
         self.tally = tally
         self._watcher = watcher
         self._lock = threading.Lock()
+        self._identity = evaluation.settings.identity
         self._doubt = Doubt[tuple[Record, str | None]](max(2, self.evaluation.concurrency))
 
     def in_batch(self, work: Sequence[tuple[Entry, int]]) -> None:
@@ -207,10 +208,15 @@ class _Run:
         document: dict[str, Any] = {"sample": sample.id, "attempt": attempt}
         known = self.folder.reading_of(key)
         if known is not None:
-            journal.check(known, settings=settings.to_json(), document=document, plan_digest=plan.digest())
-            if journal.show(known).status != "answered":
+            opened, now, record = self.evaluation.opened, settings.to_json(), journal.show(known)
+            begun = as_begun(now, record.settings, opened.name, opened.base_url)
+            journal.check(known, settings=begun, document=document, plan_digest=plan.digest())
+            if record.status != "answered":
                 journal.claim(known)
-            return restore(journal, known, plan)
+            progress = restore(journal, known, plan)
+            if begun != now and not progress.identity:
+                journal.relocate(known, now)
+            return progress
         id = journal.start(
             question=plan.question,
             settings=settings.to_json(),
@@ -242,7 +248,8 @@ class _Run:
         record = _record(
             self.evaluation, reading.sample, reading.attempt, progress.plan, progress.state.answer or "", turns, error
         )
-        record = replace(record, wall=round(progress.earlier + time.monotonic() - reading.began, 4))
+        wall, made_by = progress.earlier + time.monotonic() - reading.began, progress.identity or self._identity
+        record = replace(record, wall=round(wall, 4), identity="" if made_by == self.folder.config["model"] else made_by)
         if isinstance(error, DOUBTFUL):
             with self._lock:
                 self._doubt.hold((record, progress.id), error)

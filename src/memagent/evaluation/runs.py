@@ -79,6 +79,10 @@ class Run:
                 yield Placed(record=record, place=place, size=len(line))
                 place += len(line)
 
+    def model_of(self, record: Record) -> str:
+        """The identity of the model that ended a reading; "" if no turn was made, or the header does not contain it."""
+        return record.identity or str(self.header.get("model") or "") if record.turns else ""
+
     def load(self, place: int, size: int) -> Record:
         """The record at a place that `records` returned."""
         path = self.folder / "records.jsonl"
@@ -192,7 +196,7 @@ class _DamageError(Exception):
 
 def _check(record: Record) -> None:
     """Checks every value of a record. Raises _DamageError."""
-    _each(record, ("sample", "task", "question", "answer", "scorer"), "text", _is_text)
+    _each(record, ("sample", "task", "question", "answer", "scorer", "identity"), "text", _is_text)
     _each(record, ("error", "error_kind"), "text or null", _is_text_or_none)
     _each(record, ("attempt", "tokens", "characters"), f"a whole number from 0 to {_MOST:,}", _is_count)
     _each(record, ("seconds", "wall"), "a number from 0", _is_number)

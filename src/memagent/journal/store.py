@@ -219,12 +219,12 @@ class Journal:
             )
             return self._record(self._row(row["id"]))
 
-    def relocate(self, id: str, paths: Sequence[str], settings: Mapping[str, JSON]) -> None:
-        """Notes where the document of a reading lies now, and its settings with where the model is served now. All else is
-        as `check` has seen it."""
+    def relocate(self, id: str, settings: Mapping[str, JSON], paths: Sequence[str] | None = None) -> None:
+        """Notes the settings of a reading with where the model is served now, and where its document lies now (None: where
+        it was). All else is as `check` has seen it."""
         with self._write() as db:
             row = self._row(id)
-            document = {**json.loads(unpack(row["document"])), "paths": list(paths)}
+            document = json.loads(unpack(row["document"])) | ({} if paths is None else {"paths": list(paths)})
             texts = [dump(redact(document, "document"), "document"), dump(redact(settings, "settings"), "settings")]
             db.execute("UPDATE readings SET document = ?, settings = ? WHERE key = ?", [*map(pack, texts), row["key"]])
 
@@ -306,9 +306,11 @@ class Journal:
                 " Resume it with the same settings, or start a new reading"
             )
         if plan_digest != record.plan_digest:
+            served = "the server that counted its tokens and " if record.settings.get("base_url") else ""
             raise JournalError(
                 f"reading {record.id} has another plan ({record.plan_digest[:12]} → {plan_digest[:12]}) although its"
-                " settings and document are the same: resume it with the memagent that began it, or start a new reading"
+                f" settings and document are the same: resume it with {served}the memagent that began it, or start a new"
+                " reading"
             )
 
     def turns(self, id: str, start: int = 0) -> Iterator[TurnEntry]:

@@ -108,7 +108,8 @@ class Desk:
     def _same_model(self, record: ReadingRecord) -> Settings:
         """The settings of a reading. Raises ConfigError if it was read with another model."""
         settings = Settings.from_json(record.settings)
-        if settings.identity != self.opened.engine.identity and not same_served(record.settings, self.opened):
+        served = same_served(record.settings, self.opened.name, self.opened.base_url)
+        if settings.identity != self.opened.engine.identity and not served:
             raise ConfigError(
                 f"reading {record.id} was read with the model {settings.model!r} and this server has {self.model!r}: start"
                 " memagent mcp with that model, or use memagent resume or memagent ask --from"

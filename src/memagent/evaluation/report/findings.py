@@ -20,11 +20,15 @@ from memagent.suite_scoring import OWN, meant, own_score
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One run of a report: its system, and its current number of records."""
+    """One run of a report: its system, its current number of records, and the identities of the models that made them.
+
+    They are several if a server moved.
+    """
 
     run: Run
     system: str
     records: int
+    models: tuple[str, ...]
 
     @property
     def state(self) -> str:
@@ -78,10 +82,11 @@ def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
     parts: list[Part] = []
     named: set[str] = set()
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
-        before = len(places)
+        before, models = len(places), dict[str, None]()
         for placed in run.records():
             record = placed.record
             named.add(record.scorer or "strict")
+            models[run.model_of(record)] = None
             score = _score(record, scorer)
             diagnosis = diagnose(record)
             by_task[name, record.task].add(diagnosis, score)
@@ -96,7 +101,8 @@ def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
                     row=row_of(record, name, score),
                 )
             )
-        parts.append(Part(run=run, system=name, records=len(places) - before))
+        made_by = tuple(filter(None, models)) or (str(run.header.get("model") or "–"),)
+        parts.append(Part(run=run, system=name, records=len(places) - before, models=made_by))
     if not places:
         raise ConfigError(f"nothing to report: no finished readings in {', '.join(str(run.folder) for run in runs)}")
     return Findings(

@@ -33,7 +33,7 @@ def _runs(findings: Findings) -> Iterator[str]:
         header = part.run.header
         samples = header.get("samples", {})
         which = f"{samples.get('count')} of sha256 {str(samples.get('sha256'))[:12]}"
-        row = (part.system, part.run.folder.name, header.get("model"), which, header.get("attempts"), part.state)
+        row = (part.system, part.run.folder.name, ", ".join(part.models), which, header.get("attempts"), part.state)
         rows.append([escaped(str(value)) for value in row])
     yield from table_lines(heads, rows)
 
