@@ -99,6 +99,8 @@ def test_pieces_join_to_the_text(text, size):
 class Waiting(WordTokenizer):
     """Counts as a server does: a request ends once several are there. `alone` counts those that nobody came to join."""
 
+    at_once = 8
+
     def __init__(self, together: int) -> None:
         self.barrier, self.alone = threading.Barrier(together), 0
 

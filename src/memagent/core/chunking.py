@@ -12,6 +12,7 @@ with the document. Why threads: nearly all of the time goes into tokenizing, or 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import unicodedata
 from array import array
@@ -29,7 +30,7 @@ from memagent.errors import ConfigError
 MIN_CHUNK_TOKENS = 16
 _BLOCK_CHARS = 1 << 16
 _PIECE_CHARS = 1 << 13  # tokenized at a time
-_THREADS = 8
+_MOST_THREADS = 8
 # A cut may move back by this share of the chunk to reach a boundary.
 _TAIL_SHARE = 8
 # Boundaries, best first; each pattern ends just before the place to cut.
@@ -116,6 +117,18 @@ class Chunks(Sequence[Chunk]):
         return hashlib.sha256(self._ends.tobytes()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """What a function makes of each of several texts, in as many threads."""
+
+    pool: ThreadPoolExecutor
+    threads: int
+
+    def __call__(self, function: Callable[[str], _Made], texts: Sequence[str]) -> list[_Made]:
+        alone = self.threads == 1 or len(texts) == 1
+        return list(map(function, texts) if alone else self.pool.map(function, texts))
+
+
 def cut(text: Text, tokenizer: Tokenizer, limit: int, known: Chunks | None = None) -> Chunks:
     """All chunks of `text`. The first may be known: those that were settled when less of it was there, or all.
 
@@ -141,11 +154,13 @@ def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterato
     if limit < MIN_CHUNK_TOKENS:
         raise ConfigError(f"a chunk of {limit} tokens is too small: use at least {MIN_CHUNK_TOKENS}")
     position, size, characters = start, len(text), max(_BLOCK_CHARS, 64 * limit)
-    with ThreadPoolExecutor(_THREADS, "memagent-cutting") as pool:
+    # A tokenizer that waits for a server takes more calls at once than there are cores.
+    threads = min(_MOST_THREADS, getattr(tokenizer, "at_once", os.cpu_count() or 1))
+    with ThreadPoolExecutor(threads, "memagent-cutting") as pool:
         while position < size:
             block = text.read(position, min(size, position + characters))
             found, consumed = list[Chunk](), 0
-            for end, tokens in _cuts(block, tokenizer, limit, position + len(block) >= size, pool):
+            for end, tokens in _cuts(block, tokenizer, limit, position + len(block) >= size, _Each(pool, threads)):
                 found.append(Chunk(start=position + consumed, end=position + end, tokens=tokens))
                 consumed = end
             yield found
@@ -154,14 +169,14 @@ def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterato
             characters = max(_BLOCK_CHARS, 64 * limit) if consumed else 2 * characters
 
 
-def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool, pool: ThreadPoolExecutor) -> Iterator[tuple[int, int]]:
+def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool, each: _Each) -> Iterator[tuple[int, int]]:
     """Yields (end, tokens) for every chunk that certainly ends within `block`, or for all of the last block."""
     offsets, parts = zip(*pieces(block, _PIECE_CHARS), strict=True)
-    found = _each(pool, tokenizer.ends, parts)
+    found = each(tokenizer.ends, parts)
     ends = [offset + end for offset, its in zip(offsets, found, strict=True) for end in its]
     start = 0
-    while planned := list(islice(_planned(block, ends, limit, last, start), _THREADS)):
-        counts = _each(pool, tokenizer.count, [block[begin:end] for begin, end in pairwise([start, *planned])])
+    while planned := list(islice(_planned(block, ends, limit, last, start), each.threads)):
+        counts = each(tokenizer.count, [block[begin:end] for begin, end in pairwise([start, *planned])])
         for planned_cut, count in zip(planned, counts, strict=True):
             cut, tokens = (planned_cut, count) if count <= limit else _fit(block, start, planned_cut, tokenizer, limit)
             yield cut, tokens
@@ -182,11 +197,6 @@ def _planned(block: str, ends: Sequence[int], limit: int, last: bool, start: int
             return  # the next block may continue the rest
         yield start
         first = bisect_right(ends, start, first)
-
-
-def _each(pool: ThreadPoolExecutor, function: Callable[[str], _Made], texts: Sequence[str]) -> list[_Made]:
-    """What `function` makes of each text, at the same time if there are several."""
-    return list(pool.map(function, texts) if len(texts) > 1 else map(function, texts))
 
 
 def _natural_cut(block: str, start: int, low: int, high: int) -> int:

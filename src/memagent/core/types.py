@@ -130,7 +130,10 @@ class Text(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Counts and locates tokens, in any thread. `exact` is False where counts are an upper estimate."""
+    """Counts and locates tokens, in any thread. `exact` is False where counts are an upper estimate.
+
+    One that has `at_once`, a number, is asked by so many threads at once when a document is cut; others by one a core.
+    """
 
     @property
     def name(self) -> str: ...

@@ -25,6 +25,7 @@ class ServerTokenizer:
     """
 
     exact = True
+    at_once = 8  # requests, each of which is mostly waited for
 
     def __init__(self, channel: SideChannel, model: str, *, pieces: bool) -> None:
         self.name = f"server:{model}@{channel.endpoint.base_url}"
