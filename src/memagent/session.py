@@ -433,7 +433,7 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     if reading.state.answer == "":
         reading.state = plan.reader.reopen(plan, reading.state)
     if reading.state.answer:
-        reading.identity = str(journal.show(id).settings["identity"])
+        reading.identity = str(journal.show(id).settings.get("identity", ""))
     return reading
 
 

@@ -119,14 +119,14 @@ class Chunks(Sequence[Chunk]):
 
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """What a function makes of each of several texts, in as many threads."""
+    """Yields what a function makes of each of several texts, in as many threads."""
 
     pool: ThreadPoolExecutor
     threads: int
 
-    def __call__(self, function: Callable[[str], _Made], texts: Sequence[str]) -> list[_Made]:
+    def __call__(self, function: Callable[[str], _Made], texts: Sequence[str]) -> Iterator[_Made]:
         alone = self.threads == 1 or len(texts) == 1
-        return list(map(function, texts) if alone else self.pool.map(function, texts))
+        return map(function, texts) if alone else self.pool.map(function, texts)
 
 
 def cut(text: Text, tokenizer: Tokenizer, limit: int, known: Chunks | None = None) -> Chunks:
@@ -172,8 +172,9 @@ def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterato
 def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool, each: _Each) -> Iterator[tuple[int, int]]:
     """Yields (end, tokens) for every chunk that certainly ends within `block`, or for all of the last block."""
     offsets, parts = zip(*pieces(block, _PIECE_CHARS), strict=True)
-    found = each(tokenizer.ends, parts)
-    ends = [offset + end for offset, its in zip(offsets, found, strict=True) for end in its]
+    ends = array("Q")
+    for offset, found in zip(offsets, each(tokenizer.ends, parts), strict=True):
+        ends.extend(offset + end for end in found)
     start = 0
     while planned := list(islice(_planned(block, ends, limit, last, start), each.threads)):
         counts = each(tokenizer.count, [block[begin:end] for begin, end in pairwise([start, *planned])])

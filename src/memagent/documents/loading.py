@@ -183,7 +183,7 @@ def _add(
         raise DocumentError(f"{file.name}: {codec} gives lone surrogates here. Name another `encoding`") from error
     except OSError as error:
         if error.errno in _FULL:  # what is packed is unpacked to a temporary file
-            raise ScratchError(error) from error
+            raise ScratchError.of(error) from error
         raise DocumentError(
             f"{file.name}: cannot be read ({error.strerror}). Check its permissions, and the disk"
         ) from error

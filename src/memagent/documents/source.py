@@ -55,8 +55,10 @@ class Source:
 class ScratchError(DocumentError):
     """The temporary copy of a document cannot be kept. No file of the document is at fault."""
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, error: OSError) -> ScratchError:
+        """The error to raise for one of the system."""
+        return cls(
             f"cannot keep a temporary copy of the text in {tempfile.gettempdir()}: {error.strerror}. "
             "Free some space there, or name another folder in the environment variable TMPDIR"
         )

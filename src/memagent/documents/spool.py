@@ -68,7 +68,7 @@ class Spool:
         try:
             self._file.write(data)
         except OSError as error:
-            raise ScratchError(error) from error
+            raise ScratchError.of(error) from error
         self._hash.update(data)
         self._check = zlib.crc32(data, self._check)
         self._length += len(piece)
