@@ -59,6 +59,7 @@ def test_readers_that_the_model_or_the_profile_does_not_know_are_left_out():
     assert chosen(LONG, model(readers=["memory", "gated"])).reader == "gated"
     assert chosen(LONG, model(readers=["memory"])).reader == "memory"
     assert chosen(SHORT, model(direct=False)).reader == "gated"
+    assert chosen(LONG, model(), memory_tokens=150, chunk_tokens=200).reader == "gated"  # no room for a merge
 
 
 def test_a_model_says_which_readers_suit_it():
@@ -67,14 +68,13 @@ def test_a_model_says_which_readers_suit_it():
     assert chosen(LONG, model(auto=["gated"], readers=["memory"])).reader == "memory"
     choice = chosen(LONG, model(auto=[]))
     assert (choice.reader, set(choice.plans)) == ("memory", {"memory"})
-    assert "no other reader suits" in choice.reason
+    assert choice.reason.startswith("no other reader suits")
 
 
 def test_the_embedded_model_is_read_without_gates():
     opened = memagent.open_model("embedded")
     with closing(opened.engine):
         assert chosen(LONG, opened, profile=None, **dict.fromkeys(BUDGETS)).reader == "memory"
-    assert chosen(LONG, model(), memory_tokens=150, chunk_tokens=200).reader == "gated"  # no room for a merge
 
 
 @pytest.mark.parametrize("window", [1000, None])

@@ -22,7 +22,6 @@ from memagent.models.open import OpenModel, open_model
 from memagent.result import Reading as Result
 from memagent.session import Progress, Session, Watcher, left_by
 from memagent.settings import ReadingOptions, Settings, from_memory, make_settings
-from memagent.stored import listed
 from memagent.threads import cancellable, in_thread
 
 if TYPE_CHECKING:
@@ -243,8 +242,7 @@ class Loading(TypedDict):
 def document_loading(record: ReadingRecord) -> Loading:
     """How a reading's document was loaded."""
     encoding = record.document.get("encoding")
-    left_out = any(one.get("broken") for one in listed(record.document.get("skipped")))
-    return {"encoding": str(encoding) if encoding else None, "skip_broken": left_out}
+    return {"encoding": str(encoding) if encoding else None, "skip_broken": record.document.get("skip_broken") is True}
 
 
 def _started(session: Session, questions: str | Sequence[str], options: ReadOptions) -> list[Progress]:

@@ -55,7 +55,7 @@ def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> 
     if "parallel" in plans and served and count >= _CHUNKS and at_once >= _AT_ONCE:
         return Choice(reader="parallel", reason=f"{count:,} chunks, {at_once} at a time", plans=plans)
     if "gated" not in plans:
-        reason = "the document does not fit the window, and no other reader suits the model and its profile"
+        reason = "no other reader suits the model, its profile and the document"
         return Choice(reader="memory", reason=reason, plans=plans)
     reasons = (
         ("few chunks", count < _CHUNKS),

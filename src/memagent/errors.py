@@ -48,6 +48,10 @@ class DocumentError(MemagentError, ValueError):
     """A document cannot be read: missing, empty, binary, encrypted, truncated or undecodable. Names the file."""
 
 
+class BrokenFileError(DocumentError):
+    """A file of a folder or glob cannot be read. `skip_broken` leaves such files out."""
+
+
 class ModelError(MemagentError, RuntimeError):
     """A model could not be opened or did not answer."""
 

@@ -266,7 +266,9 @@ class Session:
     def _described(self, plan: Plan) -> dict[str, Any]:
         """What the journal has of the document."""
         counts = {"tokens": self.tokens(plan), "shown": plan.tokens}
-        own = {"paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
+        own: dict[str, Any] = {"paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
+        if self.document.skip_broken:
+            own["skip_broken"] = True
         return {**describe(self.document), **counts, **own, **self.label}
 
     def _observer(self, readings: Sequence[Progress], watcher: Watcher | None, began: float) -> Observer:

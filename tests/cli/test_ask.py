@@ -195,11 +195,39 @@ def test_a_folder_is_read_without_its_broken_files_where_that_is_asked_for(memag
         str(notes / "b.pdf"),
         str(notes / "c.pdf"),
     ]
+    named = memagent("ask", notes / "b.pdf", "-q", QUESTION, *served)
+    assert (named.code, "--skip-broken" in named.err) == (3, False)
     assert memagent("ask", notes / "b.pdf", "-q", QUESTION, "--skip-broken", *served).code == 3
     page = tmp_path / "page.html"
     assert memagent("readings", "show", made["reading"], "--html", page).code == 0
     assert "2 files that cannot be read" in page.read_text()
     assert FACT in page.read_text()
+
+
+def test_of_many_broken_files_some_are_named(memagent, tmp_path, served):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text(FACT)
+    for number in range(25):
+        (notes / f"{number}.pdf").write_bytes(b"%PDF-1.7\nhalf")
+    result = memagent("ask", notes, "-q", QUESTION, "--skip-broken", *served)
+    assert result.err.count("left out: ") == 21
+    assert "left out: 5 more files that cannot be read" in result.err
+    assert "skipped: " not in result.err
+
+
+def test_what_breaks_later_is_an_error_where_nothing_was_to_be_left_out(memagent, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text(f"{FACT}\n" + "The sea is grey.\n" * 100)
+    with FaultServer(reader, faults=lambda number: Fault("status", status=400) if number == 3 else None) as server:
+        served = ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
+        failed = memagent("ask", notes, "-q", QUESTION, "--json", *served)
+        (notes / "b.pdf").write_bytes(b"%PDF-1.7\nhalf")
+        again = memagent("resume", failed.json["reading"])
+    assert again.code == 3
+    assert str(notes / "b.pdf") in again.err
+    assert "--skip-broken" not in again.err
 
 
 def test_a_reading_without_broken_files_is_resumed_without_them(memagent, tmp_path):
@@ -216,6 +244,8 @@ def test_a_reading_without_broken_files_is_resumed_without_them(memagent, tmp_pa
         assert again.json["answer"] == "4821973"
         assert again.json["turns_resumed"] == 3
         assert [one["broken"] for one in again.json["document"]["skipped"]] == [True]
+        (notes / "c.pdf").write_bytes(b"%PDF-1.7\nhalf")  # what is broken later is left out as well
+        assert memagent("resume", failed.json["reading"]).code == 0
         (notes / "b.pdf").rename(notes / "b.txt").write_text("It was mended.")
         changed = memagent("ask", "--from", again.json["reading"], "-q", "What is it?")
     assert changed.code == 2

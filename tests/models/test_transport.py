@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,21 @@ class TestSideChannel:
             channel = SideChannel(Endpoint.parse(server.url, None), timeout=0.2)
             assert channel.text(f"{server.url}/chat/completions") is None
             channel.close()
+
+    def test_the_wait_for_a_connection_is_not_the_servers(self) -> None:
+        """As where several documents are cut at a server that counts one text at a time."""
+        one = threading.Lock()
+
+        def counted(_: object) -> dict[str, int]:
+            with one:
+                time.sleep(0.1)
+                return {"count": 1}
+
+        with FaultServer(routes={"/tokenize": counted}) as server, ThreadPoolExecutor(32) as pool:
+            channel = SideChannel(Endpoint.parse(server.url, None), timeout=1.8)
+            found = list(pool.map(lambda _: channel.ask(f"{channel.endpoint.root}/tokenize", {}), range(32)))
+            channel.close()
+        assert found == [{"count": 1}] * 32
 
 
 class TestSecretsOfAddresses:

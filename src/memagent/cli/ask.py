@@ -26,7 +26,7 @@ from memagent.cli.options import (
     schema_of,
 )
 from memagent.cli.running import load_document, report, run, start
-from memagent.errors import ConfigError
+from memagent.errors import BrokenFileError, ConfigError, DocumentError
 from memagent.journal import Journal
 from memagent.session import Session
 
@@ -79,7 +79,10 @@ def ask(
             follow_up(stack, earlier, given, asked, again, hints, reread=reread, schema=schema_of(form))
             return
         located = [absolute(path) for path in given]
-        document = load_document(stack, given, {"encoding": encoding, "skip_broken": skip_broken}, as_json)
+        try:
+            document = load_document(stack, given, {"encoding": encoding, "skip_broken": skip_broken}, as_json)
+        except BrokenFileError as error:
+            raise DocumentError(f"{error}. To read the others without such files, add --skip-broken") from error
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, schema=schema_of(form), **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())

@@ -153,10 +153,12 @@ def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterato
     the last."""
     if limit < MIN_CHUNK_TOKENS:
         raise ConfigError(f"a chunk of {limit} tokens is too small: use at least {MIN_CHUNK_TOKENS}")
-    position, size, characters = start, len(text), max(_BLOCK_CHARS, 64 * limit)
+    position, size = start, len(text)
+    usual = characters = max(_BLOCK_CHARS, 16 * limit, min(64 * limit, 8 * _BLOCK_CHARS))
     # A tokenizer that waits for a server takes more calls at once than there are cores.
     threads = min(_MOST_THREADS, getattr(tokenizer, "at_once", os.cpu_count() or 1))
-    with ThreadPoolExecutor(threads, "memagent-cutting") as pool:
+    pool = ThreadPoolExecutor(threads, "memagent-cutting")
+    try:
         while position < size:
             block = text.read(position, min(size, position + characters))
             found, consumed = list[Chunk](), 0
@@ -166,7 +168,9 @@ def _blocks(text: Text, tokenizer: Tokenizer, limit: int, start: int) -> Iterato
             yield found
             position += consumed
             # Very long tokens: if the whole block is less than one chunk, it is read again with more.
-            characters = max(_BLOCK_CHARS, 64 * limit) if consumed else 2 * characters
+            characters = usual if consumed else 2 * characters
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for a server
 
 
 def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool, each: _Each) -> Iterator[tuple[int, int]]:

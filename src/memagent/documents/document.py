@@ -82,11 +82,14 @@ class Document:
 
     follower: Callable[[int], None] | None = None
 
-    def __init__(self, spool: Spool, files: Sequence[SourceFile], skipped: Sequence[Skipped] = ()) -> None:
+    def __init__(
+        self, spool: Spool, files: Sequence[SourceFile], skipped: Sequence[Skipped] = (), *, skip_broken: bool = False
+    ) -> None:
         self._spool = spool
         self._starts = [file.span.start for file in files]
         self.files = tuple(files)
         self.skipped = tuple(skipped)
+        self.skip_broken = skip_broken  # whether files that cannot be read were to be left out
 
     def __len__(self) -> int:
         return len(self._spool)

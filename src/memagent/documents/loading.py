@@ -28,7 +28,7 @@ from memagent.documents.pdf import read_pdf
 from memagent.documents.sniff import is_gzip, kind_of
 from memagent.documents.source import CHUNK, ScratchError, Source, scratch
 from memagent.documents.spool import Spool
-from memagent.errors import DocumentError
+from memagent.errors import BrokenFileError, DocumentError
 
 _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "pdf": read_pdf,
@@ -36,7 +36,6 @@ _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "epub": read_epub,
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_SKIP = "To read the folder without such files, use `ask --skip-broken` (`skip_broken=True` in Python)"
 _KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
 
@@ -55,8 +54,9 @@ def load(
 
     A file asked for by name is read, or it is an error. In folders and globs, files that plainly are no documents (images,
     archives, programs, hidden or empty files) are listed in `Document.skipped`; any other file that cannot be read is an
-    error as well, or, with `skip_broken`, is listed there as `broken`. Raises DocumentError naming the file, the problem
-    and the way out; ConfigError for an unknown encoding; MissingExtraError when a format needs the `documents` extra.
+    error as well, or, with `skip_broken`, is listed there as `broken`. Raises DocumentError naming the file, the
+    problem and the way out, a BrokenFileError for such a file; ConfigError for an unknown encoding; MissingExtraError
+    when a format needs the `documents` extra.
     """
     paths = paths_of(paths)
     codec = codec_name(encoding) if encoding is not None else None
@@ -71,12 +71,12 @@ def load(
                 if file.named or isinstance(error, ScratchError):
                     raise
                 if not skip_broken:
-                    raise DocumentError(f"{error}. {_SKIP}") from error
+                    raise BrokenFileError(*error.args) from error
                 skipped.append(Skipped(path=file.name, reason=str(error), broken=True))
         if not joiner.files:
             raise nothing_to_read(paths, skipped)
         undo.pop_all()
-    return Document(joiner.spool, joiner.files, skipped)
+    return Document(joiner.spool, joiner.files, skipped, skip_broken=skip_broken)
 
 
 def from_text(text: str | Text, name: str = "text") -> Document:

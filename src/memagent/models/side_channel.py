@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from memagent.errors import ModelError
+from memagent.models.concurrency import Gate
 from memagent.models.endpoint import Endpoint
 from memagent.models.transport import DroppedError, Line, UnreachableError
 
@@ -26,6 +27,7 @@ class SideChannel:
         self.endpoint = endpoint
         self._timeout = timeout
         self.unreachable: str | None = None  # why there was no connection the last time
+        self._gate = Gate(_CONNECTIONS)
         connect = min(timeout, 2.0)
         self._line = Line(self, endpoint, name="memagent-side-channel", connections=_CONNECTIONS, connect_seconds=connect)
 
@@ -52,7 +54,7 @@ class SideChannel:
         return text
 
     async def _reply(self, url: str, body: Mapping[str, Any] | None) -> str | None:
-        async with asyncio.timeout(self._timeout):
+        async with self._gate.through(), asyncio.timeout(self._timeout):  # the wait for a connection is not the server's
             status, _, text = await self._line.request(url, body)
             return text if status == 200 else None
 
