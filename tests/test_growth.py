@@ -179,7 +179,7 @@ def test_a_document_is_read_on_and_asked_again_in_the_encoding_that_was_given(jo
     path.write_bytes("Das Schiff kostet Ł 5. Größer ist nur die See.\n".encode(how) * 5)
     with memagent.load([path]) as guessed, memagent.load([path], encoding=how) as document:
         assert guessed.digest != document.digest
-        session = Session(document, model(), settings, journal, paths=[str(path)], encoding=how)
+        session = Session(document, model(), settings, journal, paths=[str(path)])
         [reading] = session.run(session.start(["q?"]))
     for _ in range(2):  # what was extended keeps its encoding
         with path.open("ab") as file:

@@ -289,6 +289,15 @@ def test_cancelling_aread_ends_with_the_turn_under_way(tmp_path):
     assert turns == ["chunk-1"]
 
 
+def test_a_folder_is_read_without_what_is_broken_in_it(tmp_path):
+    (tmp_path / "a.txt").write_text("some words")
+    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.7\nhalf")
+    with pytest.raises(memagent.errors.BrokenFileError, match=r"b\.pdf: "):
+        memagent.read(tmp_path, "q", model=scripted(), **OPTIONS)
+    made = memagent.read(tmp_path, "q", model=scripted(), skip_broken=True, **OPTIONS)
+    assert [(one["path"], one["broken"]) for one in made.document["skipped"]] == [(str(tmp_path / "b.pdf"), True)]
+
+
 def test_a_long_reading_keeps_no_completions():
     import tracemalloc
 

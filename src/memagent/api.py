@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 from memagent.documents import Document, load
 from memagent.documents.discovery import paths_of
+from memagent.documents.document import Loading
 from memagent.errors import ConfigError, JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.open import OpenModel, open_model
@@ -232,13 +233,6 @@ def document_paths(record: ReadingRecord) -> list[str]:
     return paths
 
 
-class Loading(TypedDict):
-    """How a document is loaded: the options of `load`."""
-
-    encoding: str | None
-    skip_broken: bool
-
-
 def document_loading(record: ReadingRecord) -> Loading:
     """How a reading's document was loaded."""
     encoding = record.document.get("encoding")
@@ -288,8 +282,7 @@ def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
         opened_engine(options.get("model", "embedded"), options.get("base_url")) as opened,
     ):
         settings, journal = settings_of(opened, options), options.get("journal")
-        encoding = loading["encoding"]
-        yield Session(document, opened, settings, journal, paths=paths, encoding=encoding, verified=verified)
+        yield Session(document, opened, settings, journal, paths=paths, verified=verified)
 
 
 def check_options(options: Mapping[str, object], known: type) -> None:
@@ -355,14 +348,14 @@ def _again(
     """A session with the settings of a reading in the journal, over its document, or `source` instead, and `more`."""
     with opened_journal(options.get("journal")) as kept:
         record = kept.resumable(id)
-        settings, loading = Settings.from_json(record.settings), document_loading(record)
+        settings = Settings.from_json(record.settings)
         given = [*document_paths(record), *paths_of(more)] if source is None else source
         with (
-            _opened(given, loading) as (document, paths),
+            _opened(given, document_loading(record)) as (document, paths),
             opened_engine(options.get("model"), options.get("base_url"), settings) as opened,
         ):
-            again, verified, encoding = settings.reopened(opened), options.get("verify", True), loading["encoding"]
-            yield Session(document, opened, again, kept, paths=paths, encoding=encoding, verified=verified), record
+            again, verified = settings.reopened(opened), options.get("verify", True)
+            yield Session(document, opened, again, kept, paths=paths, verified=verified), record
 
 
 @contextmanager

@@ -75,8 +75,8 @@ Watcher: TypeAlias = Callable[[Sequence[Progress]], None]
 class Session:
     """Reads `document` with an opened model under `settings`. With a journal, every turn is on disk before the next.
 
-    `paths` and `encoding` say how the document was loaded, so that the journal can say how to load it again; `label` is
-    kept there beside them. `verified`: answers are checked against the document.
+    `paths` are those of the document, so that the journal can say how to load it again; `label` is kept there beside them.
+    `verified`: answers are checked against the document.
     """
 
     def __init__(
@@ -87,7 +87,6 @@ class Session:
         journal: Journal | None = None,
         *,
         paths: Sequence[str] = (),
-        encoding: str | None = None,
         verified: bool = True,
         label: Mapping[str, Any] | None = None,
     ) -> None:
@@ -96,7 +95,6 @@ class Session:
         self.settings = settings
         self.journal = journal
         self.paths = list(paths)
-        self.encoding = encoding
         self.verified = verified
         self.label = dict(label or {})
         self._cuts: dict[tuple[int, str], Chunks] = {}
@@ -266,9 +264,7 @@ class Session:
     def _described(self, plan: Plan) -> dict[str, Any]:
         """What the journal has of the document."""
         counts = {"tokens": self.tokens(plan), "shown": plan.tokens}
-        own: dict[str, Any] = {"paths": self.paths, "encoding": self.encoding, "checks": list(self.document.checks)}
-        if self.document.skip_broken:
-            own["skip_broken"] = True
+        own = {"paths": self.paths, **self.document.loading, "checks": list(self.document.checks)}
         return {**describe(self.document), **counts, **own, **self.label}
 
     def _observer(self, readings: Sequence[Progress], watcher: Watcher | None, began: float) -> Observer:

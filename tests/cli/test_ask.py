@@ -177,6 +177,7 @@ def test_files_left_out_are_told(memagent, tmp_path, served):
 def test_a_folder_is_read_without_its_broken_files_where_that_is_asked_for(memagent, tmp_path, server):
     notes = tmp_path / "notes"
     notes.mkdir()
+    (notes / ".hidden").write_text("is skipped, and not broken")
     (notes / "a.txt").write_text(f"It is cold.\n{FACT}\n" + "The sea is grey.\n" * 40)
     for name in ("b", "c"):
         (notes / f"{name}.pdf").write_bytes(b"%PDF-1.7\nhalf")
@@ -200,7 +201,7 @@ def test_a_folder_is_read_without_its_broken_files_where_that_is_asked_for(memag
     assert memagent("ask", notes / "b.pdf", "-q", QUESTION, "--skip-broken", *served).code == 3
     page = tmp_path / "page.html"
     assert memagent("readings", "show", made["reading"], "--html", page).code == 0
-    assert "2 files that cannot be read" in page.read_text()
+    assert "; left out: 2 files that cannot be read" in page.read_text()
     assert FACT in page.read_text()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -257,6 +258,20 @@ def test_what_is_broken_in_a_folder_leaves_nothing_behind_where_the_rest_is_want
     (tmp_path / "b.txt").write_bytes(b"zwei " * 90_000 + b"\xff")  # whose beginning can be read
     with load(tmp_path, encoding="utf-8", skip_broken=True) as document:
         assert document.read(0, len(document)) == "one\n\nthree"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_room_for_what_is_unpacked_is_no_fault_of_a_file(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.BytesIO):
+        def write(self, *_: Any) -> int:
+            raise OSError(code, os.strerror(code))
+
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one"))
+    monkeypatch.setattr(loading, "scratch", Full)
+    with pytest.raises(DocumentError, match=r"^cannot keep a temporary copy"):
+        load(tmp_path, skip_broken=True)
 
 
 def full_disk() -> BinaryIO:

@@ -75,7 +75,7 @@ class Reopening:
     def session(self, stack: ExitStack, journal: Journal, record: ReadingRecord, paths: Sequence[str] = ()) -> Session:
         """A session with the settings of a reading, over its document, which is at `paths` now if there are any. The stack
         closes document and model."""
-        settings, loading = Settings.from_json(record.settings), document_loading(record)
+        settings = Settings.from_json(record.settings)
         located = [absolute(path) for path in paths or document_paths(record)]
         known = record.document.get("paths")
         read = known if isinstance(known, Sequence) else ()
@@ -85,7 +85,7 @@ class Reopening:
                 f"{gone[0]}: there is no such file or folder any more. If it has moved, name its new place: memagent resume"
                 f" {record.id} PATH, or memagent ask PATH --from {record.id}"
             )
-        document = load_document(stack, located, loading, self.as_json)
+        document = load_document(stack, located, document_loading(record), self.as_json)
         opened = opened_model(
             stack,
             settings.model,
@@ -101,8 +101,7 @@ class Reopening:
         again = settings.reopened(opened)
         if settings.base_url and again.identity != settings.identity:
             note(f"the model is asked at {again.identity}; so far it was {settings.identity}")
-        encoding = loading["encoding"]
-        return Session(document, opened, again, journal, paths=located, encoding=encoding, verified=self.verified)
+        return Session(document, opened, again, journal, paths=located, verified=self.verified)
 
 
 def _reopening(

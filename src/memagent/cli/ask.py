@@ -26,6 +26,8 @@ from memagent.cli.options import (
     schema_of,
 )
 from memagent.cli.running import load_document, report, run, start
+from memagent.documents import Document
+from memagent.documents.document import Loading
 from memagent.errors import BrokenFileError, ConfigError, DocumentError
 from memagent.journal import Journal
 from memagent.session import Session
@@ -79,15 +81,11 @@ def ask(
             follow_up(stack, earlier, given, asked, again, hints, reread=reread, schema=schema_of(form))
             return
         located = [absolute(path) for path in given]
-        try:
-            document = load_document(stack, given, {"encoding": encoding, "skip_broken": skip_broken}, as_json)
-        except BrokenFileError as error:
-            raise DocumentError(f"{error}. To read the others without such files, add --skip-broken") from error
+        document = _document(stack, given, {"encoding": encoding, "skip_broken": skip_broken}, as_json)
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, schema=schema_of(form), **({"reader": "direct"} if direct else {}))
         journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
-        verified = not no_verify
-        session = Session(document, opened, settings, journal, paths=located, encoding=encoding, verified=verified)
+        session = Session(document, opened, settings, journal, paths=located, verified=not no_verify)
         if together:
             asked = session.together(asked)
         if dry_run:
@@ -96,6 +94,14 @@ def ask(
             hint = Hint(paths=["PATH"] if "-" in given else [], base_url=chosen.base_url)
             readings = start(session, asked, hint, hints)
             report(session, run(session, readings, verbose), as_json, hint, verbose)
+
+
+def _document(stack: ExitStack, paths: list[str], loading: Loading, as_json: bool) -> Document:
+    """The document. Of a file that cannot be read, it says that the others can be."""
+    try:
+        return load_document(stack, paths, loading, as_json)
+    except BrokenFileError as error:
+        raise DocumentError(f"{error}. To read the others without such files, add --skip-broken") from error
 
 
 def _check(paths: list[str], earlier: str | None, reread: bool, no_verify: bool, others: bool) -> None:

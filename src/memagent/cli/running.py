@@ -7,13 +7,13 @@ from contextlib import ExitStack, nullcontext
 
 import typer
 
-from memagent.api import Loading
 from memagent.cli import interrupts
 from memagent.cli.console import MODEL, NOT_FOUND, err, note, print_json
 from memagent.cli.hints import Hint
 from memagent.cli.progress import cutting, shown
 from memagent.cli.show import print_guessed, print_left_out, print_readings
 from memagent.documents import Document, load
+from memagent.documents.document import Loading
 from memagent.result import Reading
 from memagent.session import Progress, Session
 

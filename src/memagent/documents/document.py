@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from memagent.core.types import Span
 from memagent.documents.spool import Spool
@@ -71,6 +71,13 @@ class Location:
         return f"{self.file}{page}{line}, offset {self.offset}"
 
 
+class Loading(TypedDict):
+    """How a document is loaded: options of `load`."""
+
+    encoding: str | None
+    skip_broken: bool
+
+
 class Document:
     """A text on disk with known file borders; implements the port `memagent.core.types.Text`.
 
@@ -83,13 +90,13 @@ class Document:
     follower: Callable[[int], None] | None = None
 
     def __init__(
-        self, spool: Spool, files: Sequence[SourceFile], skipped: Sequence[Skipped] = (), *, skip_broken: bool = False
+        self, spool: Spool, files: Sequence[SourceFile], skipped: Sequence[Skipped] = (), loading: Loading | None = None
     ) -> None:
         self._spool = spool
         self._starts = [file.span.start for file in files]
         self.files = tuple(files)
         self.skipped = tuple(skipped)
-        self.skip_broken = skip_broken  # whether files that cannot be read were to be left out
+        self.loading: Loading = loading or {"encoding": None, "skip_broken": False}
 
     def __len__(self) -> int:
         return len(self._spool)

@@ -76,7 +76,7 @@ def load(
         if not joiner.files:
             raise nothing_to_read(paths, skipped)
         undo.pop_all()
-    return Document(joiner.spool, joiner.files, skipped, skip_broken=skip_broken)
+    return Document(joiner.spool, joiner.files, skipped, {"encoding": encoding, "skip_broken": skip_broken})
 
 
 def from_text(text: str | Text, name: str = "text") -> Document:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from memagent.api import Loading, document_loading, document_paths
+from memagent.api import document_loading, document_paths
 from memagent.core import READERS
+from memagent.documents.document import Loading
 from memagent.errors import ConfigError, DocumentError, JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.mcp_server.roots import Roots
@@ -57,8 +58,7 @@ class Desk:
         else:
             roots.check(paths)
         with Journal.open() as journal, self.texts.opened(paths, loading) as document:
-            encoding = loading["encoding"]
-            session = Session(document, self.opened, settings, journal, paths=paths, encoding=encoding)
+            session = Session(document, self.opened, settings, journal, paths=paths)
             [progress] = session.start([what.question])
             yield session, progress
 
@@ -74,8 +74,7 @@ class Desk:
                 paths = [roots.located(path) for path in paths]
                 roots.check(paths)
             with self.texts.opened(paths, loading) as document:
-                encoding = loading["encoding"]
-                session = Session(document, self.opened, settings, journal, paths=paths, encoding=encoding)
+                session = Session(document, self.opened, settings, journal, paths=paths)
                 yield session, begin(session, record)
 
     def seen(self, record: ReadingRecord) -> bool:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
-from memagent.api import Loading
 from memagent.documents import Document, load
+from memagent.documents.document import Loading
 from memagent.errors import DocumentError
 from memagent.files import atomic_file
 
