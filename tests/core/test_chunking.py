@@ -130,6 +130,33 @@ def test_chunks_are_found_and_counted_at_the_same_time(monkeypatch):
     assert waiting.alone == 0
 
 
+class Stalled(WordTokenizer):
+    """The first count fails once others are under way, which end when `over` is set."""
+
+    at_once = 4
+
+    def __init__(self) -> None:
+        self.over, self.under_way, self.late = threading.Event(), threading.Semaphore(0), 0
+
+    def count(self, text: str) -> int:
+        if text.startswith("first"):
+            for _ in range(3):
+                self.under_way.acquire(timeout=20)
+            raise ConfigError("the server is gone")
+        self.under_way.release()
+        self.late += not self.over.wait(20)
+        return super().count(text)
+
+
+def test_what_ends_the_cutting_does_not_wait_for_counts_under_way():
+    """Nor does an interrupt, while a server does not answer."""
+    stalled = Stalled()
+    with pytest.raises(ConfigError, match="the server is gone"):
+        cut("first " + "sea " * 2000, stalled, 50)
+    assert not stalled.late
+    stalled.over.set()
+
+
 class Crowded(WordTokenizer):
     """A text that begins with "odd" has six tokens more than where it stands in a longer one. Counts are counted."""
 
