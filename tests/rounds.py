@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from memagent.core import Chunks, Completion, Plan, Span, State, Turn, chunk
+from memagent.core import Completion, Cutter, Plan, Span, State, Turn
 from memagent.core.chunking import split
 from memagent.errors import ContextTooLongError
 
@@ -37,8 +37,8 @@ class RoundsReader:
     summary: ClassVar[str] = "For tests: all chunks at once, twice."
     templates: ClassVar[tuple[str, ...]] = ("update", "answer")
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        return replace(plan, chunks=chunks or Chunks(chunk(plan.text, plan.tokenizer, plan.budgets.chunk)))
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
+        return replace(plan, chunks=cutter(plan.text, plan.tokenizer, plan.budgets.chunk))
 
     def start(self, plan: Plan) -> RoundState:
         return RoundState(pieces=tuple(one.span for one in plan.chunks))

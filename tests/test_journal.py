@@ -730,7 +730,7 @@ def sqlite_file(path: Path, *statements: str) -> None:
         ),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={database.APPLICATION_ID}", "PRAGMA user_version=99"),
-            "was written by a newer memagent .schema 99, this one supports 4.; upgrade memagent",
+            "was written by a newer memagent .schema 99, this one supports 5.; upgrade memagent",
         ),
     ],
 )
@@ -817,7 +817,7 @@ def test_older_files_are_brought_forward_or_left_as_they_were(path: Path, monkey
     monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:-1], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
     with Journal.open(path) as journal:
         assert journal._db.execute("SELECT note FROM readings").fetchone()[0] is None
-        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 5
+        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 6
         assert list(journal.turns(id)) == [turn(0)]
 
 

@@ -20,6 +20,7 @@ from memagent.core import (
     Sampling,
     Span,
     advance,
+    cut,
     make_reader,
     pending,
     plan_reading,
@@ -365,14 +366,14 @@ def test_an_answer_that_is_asked_again_fits_the_least_window_that_was_accepted(n
     window = next(size for size in range(2000) if fits(a_plan, size))
     wrong = "" if form is None else "no"
     engine = ScriptedModel(lambda shown: wrong if shown.kind == "answer" else "w " * shown.max_tokens)
-    read(a_plan.reader.prepare(a_plan, window, 0, None), engine)
+    read(a_plan.reader.prepare(a_plan, window, 0, cut), engine)
     sizes = [a_plan.tokenizer.count(one.user) + one.max_tokens for one in engine.turns if one.kind == "answer"]
     assert (len(sizes), max(sizes) <= window) == (2, True)
 
 
 def fits(a_plan, window):
     try:
-        a_plan.reader.prepare(a_plan, window, 0, None)
+        a_plan.reader.prepare(a_plan, window, 0, cut)
     except (ConfigError, TooLongError):
         return False
     return True

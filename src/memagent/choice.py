@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memagent.core import Chunks, Plan, Text
+from memagent.core import Cutter, Plan, Text, cut
 from memagent.core.budgets import JOIN_SLACK, PAPER_WINDOW
 from memagent.errors import ConfigError, TooLongError
 from memagent.models.open import OpenModel
@@ -31,23 +31,24 @@ class Choice:
     plans: Mapping[str, Plan]
 
 
-def choose(text: Text, question: str, settings: Settings, opened: OpenModel) -> Choice:
-    """The reader for a document. Raises ConfigError for budgets or a question that no reader can work with."""
+def choose(text: Text, question: str, settings: Settings, opened: OpenModel, cutter: Cutter = cut) -> Choice:
+    """The reader for a document, whose chunks the cutter is asked for several times.
+
+    Raises ConfigError for budgets or a question that no reader can work with.
+    """
     plans: dict[str, Plan] = {}
-    chunks: Chunks | None = None
     for name in ("memory", "gated", "parallel", "direct"):
         if name != "memory" and not opened.suits(name):
             continue
         if name == "direct" and (not opened.defaults.direct or _certainly_long(plans["memory"], settings.window)):
             continue
         try:
-            plan = make_plan(text, question, with_reader(settings, opened, name), opened, chunks)
+            plan = make_plan(text, question, with_reader(settings, opened, name), opened, cutter)
         except (ConfigError, TooLongError):
             if name == "memory":
                 raise
             continue
         plans[name] = plan
-        chunks = plan.chunks if name == "memory" else chunks
     count, at_once = len(plans["memory"].chunks), opened.engine.concurrency
     if "direct" in plans:
         return Choice(reader="direct", reason="the document fits the window", plans=plans)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from memagent.core import Chunk, Chunks, Text
+from memagent.core import Chunks, Text
 from memagent.core.readers import READERS
 from memagent.documents import Document
 from memagent.documents.spool import CHECKED
 from memagent.errors import JournalError
-from memagent.journal import ReadingRecord, TurnEntry
+from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.result import Ledger
 
 # The turn of a chunk of the first pass; of a piece of it, with its characters; asked again, with how often.
@@ -52,31 +52,11 @@ def check_grown(record: ReadingRecord, document: Document) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
-    """What the first turns of a reading came to, of which the last has its state stored, and the settled chunks of its
-    document, which include all that they showed."""
-
-    ledger: Ledger
-    chunks: Chunks
-
-    @property
-    def turns(self) -> int:
-        return self.ledger.turns
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready values."""
-        ends, tokens = [one.end for one in self.chunks], [one.tokens for one in self.chunks]
-        return {**self.ledger.to_json(), "ends": ends, "tokens": tokens}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any] | None) -> Base:
-        """The base that `to_json` wrote; None: that of a reading without turns."""
-        if values is None:
-            return cls(ledger=Ledger(), chunks=Chunks())
-        places = zip([0, *values["ends"]], values["ends"], values["tokens"], strict=False)
-        found = (Chunk(start=start, end=end, tokens=tokens) for start, end, tokens in places)
-        return cls(ledger=Ledger.from_json(values), chunks=Chunks(found))
+def base(journal: Journal, id: str) -> Ledger:
+    """What the first turns of a reading came to, of which the last has its state stored; without turns, if it was not
+    extended."""
+    values = journal.base(id)
+    return Ledger() if values is None else Ledger.from_json(values)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -93,29 +73,28 @@ class Beginning:
         return self.text.read(start, min(end, self.size))
 
 
-def kept(turns: Iterable[TurnEntry], old: Chunks, new: Chunks, base: Base) -> tuple[Base, int]:
-    """What holds in the grown document, from the chunks of the old one and those of the grown: the new base, and how many
-    turns.
+def keep(turns: Iterable[TurnEntry], old: Chunks, new: Chunks, base: Ledger) -> int:
+    """How many turns hold in the grown document, from the chunks of the old one and those of the grown.
 
-    The turns are those of the base, and those of the `turns` after it up to the first that is none of the first pass, that
+    They are those of the base, and those of the `turns` after it up to the first that is none of the first pass, that
     showed or split the old last chunk or one that is now another, or that ended the reading before the document. The base
-    has those of them that showed settled chunks, up to one with its state.
+    takes in those of them that showed settled chunks, up to one with its state.
     """
     # Without the old last chunk, even if it ends where it did: with it, the old reading had ended.
     stable = min(old.shared(new), len(old) - 1)
-    settled = old.settled
-    keep, last, settling = base.turns, 0, list[TurnEntry]()
+    settled = len(old.settled)
+    count, last, settling = base.turns, 0, list[TurnEntry]()
     for entry in turns:
         shown = [_chunk(id) for id in (entry.id, *entry.splits)]
         if entry.outcome == "enough" or not all(0 < number <= stable for number in shown):
             break
-        keep, last = keep + 1, max(last, *shown)
+        count, last = count + 1, max(last, *shown)
         settling.append(entry)
-        if entry.state is not None and last <= len(settled):
+        if entry.state is not None and last <= settled:
             for one in settling:
-                base.ledger.take(one)
+                base.take(one)
             settling.clear()
-    return replace(base, chunks=settled), keep
+    return count
 
 
 def _chunk(id: str) -> int:

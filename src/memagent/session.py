@@ -13,18 +13,19 @@ from typing import Any, TypeAlias, cast
 
 from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
-from memagent.core import Chunks, LineOrigin, Plan, State
+from memagent.core import Chunks, LineOrigin, Plan, State, Text
 from memagent.core import reading as protocol
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
 from memagent.core.types import Usage
+from memagent.cuts import Cuts
 from memagent.documents import Document
 from memagent.driver import Observer, Transcript, TurnRecord, arun, run
 from memagent.entries import completion_of, costs, turn_entry
 from memagent.errors import JournalError, MemagentError, ModelError, ModelReplyError
 from memagent.grounding.run import Answered, Verified, averify, is_json, verify
-from memagent.growth import Base, Beginning, check_grown, kept
-from memagent.journal import Journal, ReadingRecord, TurnEntry
+from memagent.growth import Beginning, base, check_grown, keep
+from memagent.journal import Journal, ReadingRecord, TurnEntry, check_text
 from memagent.models.open import OpenModel
 from memagent.result import Ledger, Reading, sources
 from memagent.settings import AUTO, Settings, as_begun, asked_together, make_plan
@@ -97,7 +98,8 @@ class Session:
         self.paths = list(paths)
         self.verified = verified
         self.label = dict(label or {})
-        self._cuts: dict[tuple[int, str], Chunks] = {}
+        # Wherever a model is served, it counts alike; `Cuts` sees to it that it does.
+        self._cuts = Cuts(journal, settings.model if settings.base_url else settings.identity)
         self.choice: Choice | None = None
 
     def _choose(self, questions: Sequence[str]) -> None:
@@ -105,8 +107,8 @@ class Session:
         if self.settings.reader != AUTO:
             return
         question = max(questions, key=self.opened.engine.tokenizer.count)
-        self.choice = choose(self.document, question, self.settings, self.opened)
-        self._cuts[len(self.document), ""] = self.choice.plans["memory"].chunks
+        cutter = self._cuts.cutter(self.document.digest)
+        self.choice = choose(self.document, question, self.settings, self.opened, cutter)
         self.settings = with_reader(self.settings, self.opened, self.choice.reader)
 
     def plans(self, questions: Sequence[str]) -> Iterator[Plan]:
@@ -114,16 +116,14 @@ class Session:
         self._choose(questions)
         return map(self.plan, questions)
 
-    def plan(self, question: str, known: Chunks | None = None, until: int | None = None) -> Plan:
-        """The plan for a question, in the document or its first `until` characters; the first chunks may be `known`. The
-        rest is cut once for all questions. Raises ConfigError."""
+    def plan(self, question: str, first: Chunks | None = None) -> Plan:
+        """The plan for a question. The first chunks may be known; the document is cut once for all questions. Raises
+        ConfigError."""
+        return self._plan(question, self.document, self.document.digest, first)
+
+    def _plan(self, question: str, text: Text, digest: str, first: Chunks | None = None) -> Plan:
         self._choose([question])
-        text = self.document if until is None else Beginning(self.document, until)
-        key = len(text), known.digest() if known else ""
-        plan = make_plan(text, question, self.settings, self.opened, self._cuts.get(key, known))
-        if len(plan.chunks):  # a reader that reads nothing has none
-            self._cuts[key] = plan.chunks
-        return plan
+        return make_plan(text, question, self.settings, self.opened, self._cuts.cutter(digest, first))
 
     def tokens(self, plan: Plan) -> int:
         """The tokens of the document that a plan is for. Where the reader shows an excerpt, they are estimated from that:
@@ -161,12 +161,13 @@ class Session:
         """
         assert self.journal is not None
         record = self.journal.resumable(id)
-        plan = self.plan(record.question, Base.from_json(self.journal.base(record.id)).chunks)
         # A file may have moved; its text may not have changed.
         before = [str(path) for path in cast(Sequence[Any], record.document.get("paths") or ())]
         if self.document.digest != record.document["digest"] and self.paths and before and self.paths != before:
             said = f"{self.paths[0]} is not the text that was read, which was at {', '.join(before)}"
             raise JournalError(f"reading {record.id}: {said}")
+        check_text(record, self.document.digest)  # before it is cut, which may take minutes
+        plan = self.plan(record.question)
         document = {**record.document, "digest": self.document.digest, "characters": len(self.document)}
         settings = self._as_begun(record)
         self.journal.check(record.id, settings=settings, document=document, plan_digest=plan.digest())
@@ -174,6 +175,7 @@ class Session:
         check_cancelled()
         if not closed:
             self.journal.claim(record.id)
+        self._cuts.keep(record.id)
         reading = restore(self.journal, record.id, plan)
         if (self.paths and self.paths != before) or settings != self.settings.to_json():
             answered_by = reading.identity or self.settings.identity
@@ -194,21 +196,22 @@ class Session:
         before = int(str(record.document["characters"]))
         if len(self.document) == before:
             return self.resume(record.id)
-        base = Base.from_json(self.journal.base(record.id))
-        old = self.plan(record.question, base.chunks, before)
+        old = self._plan(record.question, Beginning(self.document, before), str(record.document["digest"]))
         settings = self._as_begun(record)
         self.journal.check(record.id, settings=settings, document=record.document, plan_digest=old.digest())
         plan = self.plan(record.question, old.chunks.settled)
-        base, keep = kept(self.journal.turns(record.id, base.turns), old.chunks, plan.chunks, base)
+        held = base(self.journal, record.id)
+        count = keep(self.journal.turns(record.id, held.turns), old.chunks, plan.chunks, held)
         check_cancelled()
         self.journal.extend(
             record.id,
             document=self._described(plan),
             plan_digest=plan.digest(),
             planned=plan.turns,
-            keep=keep,
-            base=base.to_json(),
+            keep=count,
+            base=held.to_json(),
         )
+        self._cuts.keep(record.id)
         if settings != self.settings.to_json():
             self.journal.relocate(record.id, self.settings.to_json(), self.paths)
         return restore(self.journal, record.id, plan)
@@ -253,13 +256,15 @@ class Session:
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:
             return None
-        return self.journal.start(
+        id = self.journal.start(
             question=plan.question,
             settings=self.settings.to_json(),
             document=self._described(plan),
             plan_digest=plan.digest(),
             planned=plan.turns,
         )
+        self._cuts.keep(id)
+        return id
 
     def _described(self, plan: Plan) -> dict[str, Any]:
         """What the journal has of the document."""
@@ -407,13 +412,13 @@ def restore(journal: Journal, id: str, plan: Plan) -> Progress:
     The state is the last one stored, and what the splits and completions after it lead to. A reading that ended with an
     empty answer is asked for its answer again.
     """
-    base = Base.from_json(journal.base(id))
-    ledger = base.ledger if base.turns else first_ledger(journal, plan)
+    held = base(journal, id)
+    first, ledger = held.turns, held if held.turns else first_ledger(journal, plan)
     reading = Progress(plan=plan, state=protocol.start(plan), id=id, ledger=ledger)
     replayed = list[TurnEntry]()
     snapshot: Mapping[str, Any] | None = None
-    for entry in journal.turns(id, max(0, base.turns - 1)):  # of the last turn of the base, the state is needed
-        if entry.number >= base.turns:
+    for entry in journal.turns(id, max(0, first - 1)):  # of the last turn of the base, the state is needed
+        if entry.number >= first:
             reading.ledger.take(entry)
         if entry.state is None:
             replayed.append(entry)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from memagent.core import (
     AnswerForm,
     Budgets,
-    Chunks,
+    Cutter,
     Plan,
     Profile,
     Rules,
     Sampling,
     Text,
     budgets_for,
+    cut,
     make_reader,
     plan_reading,
     profile_from_mapping,
@@ -200,8 +201,8 @@ def from_memory(settings: Settings, reading: str, memory: str, schema: SchemaSou
     )
 
 
-def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, chunks: Chunks | None = None) -> Plan:
-    """The plan of one reading. `chunks` are the first chunks, or all, if they are known.
+def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, cutter: Cutter = cut) -> Plan:
+    """The plan of one reading. The cutter may know the chunks of the text already.
 
     Raises ConfigError for a question, budgets or options that cannot work, TooLongError for a document that does not fit.
     """
@@ -221,7 +222,7 @@ def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, 
         rules=settings.rules,
         ranker=bm25,
         form=_form(settings.schema),
-        chunks=chunks,
+        cutter=cutter,
     )
 
 

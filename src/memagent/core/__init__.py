@@ -1,7 +1,7 @@
 """The reading protocol and its readers. Standard library only: no I/O, clock, random numbers or logging."""
 
 from memagent.core.budgets import Budgets, budgets_for, check_budgets, template_tokens, with_overrides
-from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, chunk
+from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunk, Chunks, Cutter, chunk, cut
 from memagent.core.outcomes import AnswerForm, Outcome, Rules
 from memagent.core.prompts import Profile, profile_from_mapping
 from memagent.core.provenance import LineOrigin, Provenance, provenance
@@ -19,6 +19,7 @@ __all__ = [
     "Chunk",
     "Chunks",
     "Completion",
+    "Cutter",
     "Engine",
     "LineOrigin",
     "Outcome",
@@ -38,6 +39,7 @@ __all__ = [
     "budgets_for",
     "check_budgets",
     "chunk",
+    "cut",
     "make_reader",
     "pending",
     "plan_reading",

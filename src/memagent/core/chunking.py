@@ -17,11 +17,11 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice, pairwise, takewhile
-from typing import TypeVar, overload
+from itertools import accumulate, islice, pairwise, takewhile
+from typing import Any, TypeAlias, TypeVar, overload
 
 from memagent.core.pieces import pieces
 from memagent.core.types import Span, Text, Tokenizer
@@ -41,6 +41,10 @@ _BORDERS = (
     re.compile(r"\s+"),
 )
 _Made = TypeVar("_Made")
+# How many chunks are counted to find out whether a tokenizer still counts as it did.
+_COUNTED_AGAIN = 8
+# Raise it when the same text, tokenizer and limit give other chunks than before: those that are kept are then cut again.
+CUTTING = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,31 @@ class Chunks(Sequence[Chunk]):
     def digest(self) -> str:
         """The SHA-256 of the ends of the chunks."""
         return hashlib.sha256(self._ends.tobytes()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        characters = [end - start for start, end in pairwise([0, *self._ends])]
+        return {"characters": characters, "tokens": list(self._tokens), "settled": self._settled}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Chunks:
+        """The chunks that `to_json` wrote."""
+        found = cls()
+        found._ends, found._tokens = array("Q", accumulate(values["characters"])), array("I", values["tokens"])
+        found.tokens, found._settled = sum(found._tokens), values["settled"]
+        return found
+
+    def hold(self, text: Text, tokenizer: Tokenizer, limit: int) -> bool:
+        """Whether they are chunks of `text` as `cut` makes them, by their ends and by counting a few of them."""
+        count = len(self)
+        if not count or count != len(self._tokens) or self._ends[-1] != len(text) or max(self._tokens) > limit:
+            return False
+        some = (self[number * (count - 1) // (_COUNTED_AGAIN - 1)] for number in range(_COUNTED_AGAIN))
+        return all(tokenizer.count(text.read(one.start, one.end)) == one.tokens for one in dict.fromkeys(some))
+
+
+# Gives the chunks of a text for a tokenizer and a limit: `cut`, or what knows them already.
+Cutter: TypeAlias = Callable[[Text, Tokenizer, int], Chunks]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from memagent.core.budgets import Budgets
-from memagent.core.chunking import Chunk, Chunks
+from memagent.core.chunking import Chunk, Chunks, Cutter, cut
 from memagent.core.outcomes import AnswerForm, Judgement, Outcome, Rules, fit, judge, judge_answer
 from memagent.core.prompts import Profile, Template
 from memagent.core.types import Completion, Ranker, Sampling, Span, Text, Tokenizer, Turn
@@ -109,8 +109,8 @@ class Reader(Protocol):
         """The templates of the profile that its turns show."""
         ...
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        """The plan with what is to be shown: `chunks` or `excerpt`. `chunks` are the first chunks, if they are known.
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
+        """The plan with what is to be shown: `chunks`, as the cutter gives them, or `excerpt`.
 
         `window` (None: unknown) and `overhead` are the engine's, in tokens. Raises ConfigError where the budgets do not fit
         the window, TooLongError where the document does not.
@@ -284,12 +284,12 @@ def plan_reading(
     rules: Rules = "careful",
     ranker: Ranker | None = None,
     form: AnswerForm | None = None,
-    chunks: Chunks | None = None,
+    cutter: Cutter = cut,
 ) -> Plan:
     """Checks question and budgets, lets the reader cut or choose what it shows, and returns the plan. No model is called.
 
-    `window` and `overhead` are the engine's, in tokens. `chunks` are the first chunks, or all, from another plan with the
-    same text so far, tokenizer and chunk budget: they are not cut again. Raises ConfigError: empty or too long question,
+    `window` and `overhead` are the engine's, in tokens. The cutter may know the chunks
+    of the text already. Raises ConfigError: empty or too long question,
     budgets over the window; TooLongError: a document that this reader cannot show.
     """
     question = question.strip()
@@ -310,7 +310,7 @@ def plan_reading(
         form=form,
     )
     _check_question(plan)
-    return reader.prepare(plan, window, overhead, chunks)
+    return reader.prepare(plan, window, overhead, cutter)
 
 
 def _check_question(plan: Plan) -> None:

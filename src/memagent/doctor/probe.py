@@ -168,7 +168,7 @@ def _plan(opened: OpenModel, settings: Settings, turns: int) -> Plan:
     enough = _LONG_TOKEN * turns * settings.budgets.chunk
     book = LazyText([Haystack.shipped().text[:enough]])
     known = Chunks(make_plan(book, _QUESTION, settings, opened).chunks[:turns])
-    return make_plan(Beginning(book, known[-1].end), _QUESTION, settings, opened, known)
+    return make_plan(Beginning(book, known[-1].end), _QUESTION, settings, opened, lambda *_: known)
 
 
 def _rate(tokens: float, seconds: float) -> float | None:

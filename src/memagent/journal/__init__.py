@@ -14,13 +14,14 @@ Why it is built this way:
 - **Nothing twice, nothing secret.** Prompts are not stored (the plan rebuilds them). Text equal to the memory is stored
   once: a turn takes 0.4 kB and its memory. Settings with a key or a password in them are refused before anything is
   written.
+- **Nothing cut twice.** The chunks of a document are kept with its reading, because cutting a long one takes minutes.
 - **Any text.** NUL and lone surrogates come back as they went in.
 
 Several processes may share one file on one machine. SQLite's write-ahead log needs shared memory, so machines cannot
 share it through a network file system at the same time; one after the other works.
 """
 
-from memagent.journal.store import Journal, default_path
-from memagent.journal.values import JSON, ReadingRecord, Status, TurnEntry
+from memagent.journal.store import Journal, check_text, default_path
+from memagent.journal.values import JSON, Cut, ReadingRecord, Status, TurnEntry
 
-__all__ = ["JSON", "Journal", "ReadingRecord", "Status", "TurnEntry", "default_path"]
+__all__ = ["JSON", "Cut", "Journal", "ReadingRecord", "Status", "TurnEntry", "check_text", "default_path"]

@@ -79,6 +79,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE turns ADD COLUMN splits TEXT NOT NULL DEFAULT '[]'",),
     # What verification came to, one object for each question; and what the turns before an extension came to.
     ("ALTER TABLE readings ADD COLUMN verdicts TEXT", "ALTER TABLE readings ADD COLUMN base TEXT"),
+    # The chunks of documents, which would take long to be cut again. They go with the reading that they were cut for.
+    (
+        """CREATE TABLE cuts (
+            document TEXT NOT NULL,
+            chunk_limit INTEGER NOT NULL,
+            tokenizer TEXT NOT NULL,
+            reading INTEGER NOT NULL REFERENCES readings (key) ON DELETE CASCADE,
+            chunks TEXT NOT NULL,
+            PRIMARY KEY (document, chunk_limit, tokenizer)
+        )""",
+        "CREATE INDEX cuts_of ON cuts (reading)",
+    ),
 )
 
 # fullfsync is needed only on macOS, where a plain fsync does not reach the disk.

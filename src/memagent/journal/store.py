@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -21,15 +21,15 @@ from memagent.home import data_folder
 from memagent.journal.database import connect, empty_log, explained, transaction
 from memagent.journal.owners import Owner
 from memagent.journal.redaction import redact, strip_urls
+from memagent.journal.rows import INSERT_CUT, INSERT_TURN, SELECT_CUT, cut_row, turn_entry, turn_row
 from memagent.journal.values import (
     JSON,
+    Cut,
     ReadingRecord,
     Status,
     TurnEntry,
     dump,
-    dump_folded,
     dump_line,
-    load_folded,
     pack,
     unpack,
 )
@@ -38,8 +38,6 @@ EXPORT_VERSION = 2
 PROTOCOL = 2  # the version of turns that this memagent writes and can resume
 _PAGE = 64  # turns fetched at a time: a long reading streams, and no read lock is held between pages
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts like the number, no i, l, o, u
-_TURN_COLUMNS = tuple(item.name for item in fields(TurnEntry))
-_INSERT_TURN = f"INSERT INTO turns (reading, stored, {', '.join(_TURN_COLUMNS)}) VALUES (?, ?{', ?' * len(_TURN_COLUMNS)})"
 _SELECT_READINGS = """
     SELECT readings.*, last.number AS last, max(touched, coalesce(last.stored, 0)) AS updated
     FROM readings LEFT JOIN turns AS last ON last.reading = readings.key
@@ -142,7 +140,7 @@ class Journal:
         is there already.
         """
         # Encode first, so that invalid values are refused before the file is locked.
-        rows = [(id, entry, _turn_row(entry)) for id, entry in entries]
+        rows = [(id, entry, turn_row(entry)) for id, entry in entries]
         if not rows:
             return
         now = time.time()
@@ -150,7 +148,7 @@ class Journal:
             for id, entry, row in rows:
                 key = self._held(db, id)
                 self._check_next(db, id, key, entry)
-                db.execute(_INSERT_TURN, [key, now, *row])
+                db.execute(INSERT_TURN, [key, now, *row])
 
     def finish(self, id: str, answer: str, seconds: float) -> None:
         """Records the answer of a reading held here and its seconds, and closes the reading."""
@@ -197,6 +195,22 @@ class Journal:
                 " document = ?, base = ?, plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
                 [text, summary, plan_digest, planned, self._me, time.time(), row["key"]],
             )
+
+    def keep_cuts(self, id: str, cuts: Iterable[Cut]) -> None:
+        """Records the chunks of the document of a reading, until it is deleted. What it had of another text goes."""
+        rows = [(cut, cut_row(cut)) for cut in cuts]
+        with self._write() as db:
+            key = self._row(id)["key"]
+            for cut, row in rows:
+                db.execute("DELETE FROM cuts WHERE reading = ? AND document != ?", [key, cut.document])
+                db.execute(INSERT_CUT, [key, *row])
+
+    def cut(self, document: str, limit: int, tokenizer: str) -> Cut | None:
+        """The chunks of at most `limit` tokens that some reading of that document left; None if there are none."""
+        with self._use() as db:
+            row = db.execute(SELECT_CUT, [document, limit, tokenizer]).fetchone()
+            chunks = {} if row is None else json.loads(row["chunks"])
+        return Cut(document=document, limit=limit, tokenizer=tokenizer, chunks=chunks) if chunks else None
 
     def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
         """Takes over a reading to resume it, and returns its record.
@@ -286,15 +300,9 @@ class Journal:
         Raises JournalError naming each property that differs, as old value → new value.
         """
         record = self.show(id)
+        check_text(record, document.get("digest"))
         old = {**flat("settings", record.settings), **flat("document", record.document)}
         new = {**flat("settings", redact(settings, "settings")), **flat("document", redact(document, "document"))}
-        if old.get("document.digest") != new.get("document.digest"):
-            paths = [str(path) for path in cast(Sequence[JSON], record.document.get("paths") or ["the document"])]
-            what = paths[0] + (f" or one of {len(paths) - 1} more" if len(paths) > 1 else "")
-            raise JournalError(
-                f"reading {record.id}: {what} has changed since it was read: ask again, or, if text was only added at the"
-                f" end, memagent extend {record.id}"
-            )
         changes = [
             change(name, old, new)
             for name in dict.fromkeys([*old, *new])
@@ -443,43 +451,28 @@ class Journal:
                     "SELECT * FROM turns WHERE reading = ? AND number >= ? AND number < ? ORDER BY number",
                     [reading["key"], first, last],
                 ).fetchall()
-                entries = [_turn_entry(row) for row in rows]
+                entries = [turn_entry(row) for row in rows]
             if len(rows) != last - first:
                 raise JournalError(f"turns of the reading {reading['id']} disappeared during the query: was it deleted?")
             yield from entries
+
+
+def check_text(record: ReadingRecord, digest: JSON) -> None:
+    """Raises JournalError if the text with that digest is not the one that was read."""
+    if record.document.get("digest") == digest:
+        return
+    paths = [str(path) for path in cast(Sequence[JSON], record.document.get("paths") or ["the document"])]
+    what = paths[0] + (f" or one of {len(paths) - 1} more" if len(paths) > 1 else "")
+    raise JournalError(
+        f"reading {record.id}: {what} has changed since it was read: ask again, or, if text was only added at the end,"
+        f" memagent extend {record.id}"
+    )
 
 
 def _new_id(now: float) -> str:
     """Milliseconds (45 bits, until the year 3084) and 15 random bits, five bits to a character."""
     number = int(now * 1000) << 15 | secrets.randbits(15)
     return "r-" + "".join(_DIGITS[number >> shift & 31] for shift in range(55, -1, -5))
-
-
-def _turn_row(entry: TurnEntry) -> list[str | bytes | int | None]:
-    what = f"of turn {entry.id}"
-    return [
-        entry.number,
-        entry.id,
-        entry.kind,
-        entry.outcome,
-        dump(entry.spans, f"the spans {what}"),
-        pack(entry.memory),
-        dump_folded(entry.completion, entry.memory, f"the completion {what}"),
-        None if entry.state is None else dump_folded(entry.state, entry.memory, f"the state {what}"),
-        dump(entry.splits, f"the splits {what}"),
-    ]
-
-
-def _turn_entry(row: sqlite3.Row) -> TurnEntry:
-    memory = unpack(row["memory"])
-    return TurnEntry(
-        **{name: row[name] for name in ("number", "id", "kind", "outcome")},
-        spans=tuple((start, end) for start, end in json.loads(row["spans"])),
-        memory=memory,
-        completion=load_folded(row["completion"], memory),
-        state=None if row["state"] is None else load_folded(row["state"], memory),
-        splits=tuple(json.loads(row["splits"])),
-    )
 
 
 def _check_protocol(row: sqlite3.Row) -> None:

@@ -43,6 +43,17 @@ class TurnEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The chunks of at most `limit` tokens of the text with the digest `document`, as a JSON object, for the tokenizer of
+    that name."""
+
+    document: str
+    limit: int
+    tokenizer: str
+    chunks: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRecord:
     """One reading without its turns, which `Journal.turns` streams.
 

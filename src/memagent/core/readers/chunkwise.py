@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from memagent.core import chunking
 from memagent.core.budgets import check_budgets, template_tokens
-from memagent.core.chunking import Chunks, cut
+from memagent.core.chunking import Cutter
 from memagent.core.outcomes import Judgement, reply_text
 from memagent.core.reading import Plan, State, expect
 from memagent.core.types import Completion, Span, Text, Turn
@@ -102,9 +102,9 @@ class ChunkReader(ABC):
         """The characters of the document that the answer's prompt shows."""
         return ()
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         check_window(plan, window, overhead)
-        return replace(plan, chunks=cut(plan.text, plan.tokenizer, plan.budgets.chunk, chunks))
+        return replace(plan, chunks=cutter(plan.text, plan.tokenizer, plan.budgets.chunk))
 
     def start(self, plan: Plan) -> ChunkState:
         return self.states()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memagent.core.chunking import Cutter
 from memagent.core.readers.chunkwise import Spans
 from memagent.core.readers.excerpt import ExcerptReader, fits
 from memagent.core.reading import Plan
@@ -21,7 +22,7 @@ class DirectReader(ExcerptReader):
     def takes_all(self, plan: Plan, room: int) -> bool:
         return not self.through_memory or fits(plan.text, plan.tokenizer, room)  # else the window is the limit
 
-    def chosen(self, plan: Plan, room: int) -> Spans:
+    def chosen(self, plan: Plan, room: int, cutter: Cutter) -> Spans:
         raise TooLongError(
             f"the document does not fit the window whole: it has more than {room} tokens: use the reader 'memory'"
         )

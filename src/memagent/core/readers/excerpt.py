@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from memagent.core.budgets import JOIN_SLACK
-from memagent.core.chunking import Chunks
+from memagent.core.chunking import Cutter
 from memagent.core.readers.chunkwise import ChunkState, Spans, check_window, read
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.reading import Plan, whole
@@ -31,12 +31,12 @@ class ExcerptReader(MemoryReader):
     through_memory: bool = False
 
     @abstractmethod
-    def chosen(self, plan: Plan, room: int) -> Spans:
+    def chosen(self, plan: Plan, room: int, cutter: Cutter) -> Spans:
         """What is shown of a document of more than `room` tokens: spans in order that with the marks between them fit."""
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         room = self.room(plan)
-        excerpt = None if self.takes_all(plan, room) else self.chosen(plan, room)
+        excerpt = None if self.takes_all(plan, room) else self.chosen(plan, room, cutter)
         tokens = plan.tokenizer.count(read(plan.text, excerpt or (Span(start=0, end=len(plan.text)),)))
         return self.checked(replace(plan, excerpt=excerpt, chunks=whole(plan.text, tokens)), window, overhead)
 

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memagent.core.chunking import Chunks
+from memagent.core.chunking import Cutter
 from memagent.core.outcomes import Judgement, says
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState
 from memagent.core.readers.memory import MemoryReader
@@ -39,11 +39,11 @@ class GatedReader(MemoryReader):
 
     exit: bool = False
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         plan.profile.needs("gated", f"the reader {self.name!r}")
         if self.exit:
             plan.profile.needs("exit", f"the reader {self.name!r} with exit")
-        return super(GatedReader, self).prepare(plan, window, overhead, chunks)
+        return super(GatedReader, self).prepare(plan, window, overhead, cutter)
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         profile = plan.profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from memagent.core.chunking import Chunks
+from memagent.core.chunking import Chunks, Cutter
 from memagent.core.readers.chunkwise import ChunkState, check_window
 from memagent.core.readers.memory import MemoryReader
 from memagent.core.reading import Plan
@@ -23,7 +23,7 @@ class KeptReader(MemoryReader):
     reading: str = ""
     memory: str = ""
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         check_window(plan, window, overhead)
         return replace(plan, chunks=Chunks())
 

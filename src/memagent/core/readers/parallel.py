@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from memagent.core import chunking
-from memagent.core.chunking import Chunks, cut
+from memagent.core.chunking import Cutter
 from memagent.core.outcomes import Judgement, Outcome, reply_text, says
 from memagent.core.readers.chunkwise import ANSWER, check_window
 from memagent.core.readers.leads import check_ranker, leads, ranked
@@ -130,12 +130,12 @@ class ParallelReader:
         if self.rounds < 1:
             raise ConfigError(f"a document cannot be read in {self.rounds} rounds: give at least 1")
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         plan.profile.needs("round", f"the reader {self.name!r}")
         plan.profile.needs("merge", f"the reader {self.name!r}")
         check_merge(plan)
         check_window(plan, window, overhead)
-        plan = replace(plan, chunks=cut(plan.text, plan.tokenizer, plan.budgets.chunk, chunks))
+        plan = replace(plan, chunks=cutter(plan.text, plan.tokenizer, plan.budgets.chunk))
         if self.focus:
             check_ranker(plan, f"the option 'focus' of the reader {self.name!r}")
             ranked(plan, plan.question)  # what the ranker needs, and its index, are not first missed after a round

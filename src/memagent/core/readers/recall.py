@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from memagent.core.budgets import template_tokens
-from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks
+from memagent.core.chunking import MIN_CHUNK_TOKENS, Cutter
 from memagent.core.outcomes import Judgement
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState, memory_tokens
 from memagent.core.readers.memory import MemoryReader
@@ -64,7 +64,7 @@ class RecallReader(MemoryReader):
     templates: ClassVar[tuple[str, ...]] = ("recall", "answer")
     states: ClassVar[type[ChunkState]] = RecallState
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         plan.profile.needs("recall", f"the reader {self.name!r}")
         recalled = memory_tokens(plan)
         room = plan.budgets.chunk - recalled
@@ -76,8 +76,8 @@ class RecallReader(MemoryReader):
             )
         check_answer(plan, window, overhead)
         smaller = replace(plan, budgets=replace(plan.budgets, chunk=room))
-        prepared = super(RecallReader, self).prepare(smaller, None, overhead, chunks)
-        return super(RecallReader, self).prepare(plan, window, overhead, prepared.chunks)
+        prepared = super(RecallReader, self).prepare(smaller, None, overhead, cutter)
+        return super(RecallReader, self).prepare(plan, window, overhead, lambda *_: prepared.chunks)
 
     def update_prompt(self, plan: Plan, state: ChunkState, text: str) -> str:
         empty = plan.profile.empty_memory

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from memagent.core.chunking import Chunks
+from memagent.core.chunking import Cutter
 from memagent.core.outcomes import Outcome, fit, reply_text, says
 from memagent.core.readers.append import newest
 from memagent.core.readers.chunkwise import ANSWER, ChunkState
@@ -69,11 +69,11 @@ class RereadReader:
         if self.rereads < 0:
             raise ConfigError(f"a document cannot be read again {self.rereads} times: give 0 or more")
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         plan.profile.needs("judge", f"the reader {self.name!r}")
         plan.profile.needs("merge", f"the reader {self.name!r}")
         check_findings(plan)
-        return _MEMORY.prepare(plan, window, overhead, chunks)
+        return _MEMORY.prepare(plan, window, overhead, cutter)
 
     def start(self, plan: Plan) -> RereadState:
         return RereadState() if len(plan.chunks) else RereadState(inner=None, ended=True)

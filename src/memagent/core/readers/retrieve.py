@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from memagent.core.chunking import MIN_CHUNK_TOKENS, Chunks, chunk
+from memagent.core.chunking import MIN_CHUNK_TOKENS, Cutter, cut
 from memagent.core.readers.chunkwise import GAP, Spans
 from memagent.core.readers.excerpt import ExcerptReader
 from memagent.core.reading import Plan
@@ -28,23 +28,25 @@ class RetrieveReader(ExcerptReader):
         if self.passages < 1:
             raise ConfigError(f"{self.passages} passages cannot be retrieved: give at least 1")
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         half_passage(plan.tokenizer, self.room(plan), self.passages)  # wrong for every document, if for any
-        return super(RetrieveReader, self).prepare(plan, window, overhead, chunks)
+        return super(RetrieveReader, self).prepare(plan, window, overhead, cutter)
 
-    def chosen(self, plan: Plan, room: int) -> Spans:
+    def chosen(self, plan: Plan, room: int, cutter: Cutter) -> Spans:
         if plan.ranker is None:
             raise ConfigError("the reader 'retrieve' needs a ranker: hand one to the plan, such as memagent.ranking.bm25")
-        return retrieved(plan.text, plan.question, plan.tokenizer, plan.ranker, room, self.passages)
+        return retrieved(plan.text, plan.question, plan.tokenizer, plan.ranker, room, self.passages, cutter)
 
 
-def retrieved(text: Text, question: str, tokenizer: Tokenizer, ranker: Ranker, room: int, passages: int) -> Spans:
+def retrieved(
+    text: Text, question: str, tokenizer: Tokenizer, ranker: Ranker, room: int, passages: int, cutter: Cutter = cut
+) -> Spans:
     """The passages of a longer text that match the question best, as many as fit `room` tokens; those that touch are one.
 
     Their size is such that `passages` of them fit. Each overlaps the next by half, so that whatever is shorter than half of
     one stands whole in some passage; where chosen ones overlap, there is room for more.
     """
-    halves = list(chunk(text, tokenizer, half_passage(tokenizer, room, passages)))
+    halves = cutter(text, tokenizer, half_passage(tokenizer, room, passages))
     spans = [Span(start=one.start, end=other.end) for one, other in pairwise(halves)]
     gap = tokenizer.count(GAP)
     chosen: set[int] = set()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
 
-from memagent.core.chunking import Chunks
+from memagent.core.chunking import Cutter
 from memagent.core.outcomes import fit, reply_text, says
 from memagent.core.readers.chunkwise import ChunkReader, ChunkState
 from memagent.core.readers.leads import check_ranker, leads, ranked
@@ -73,9 +73,9 @@ class SearchReader(MemoryReader):
         if self.rounds < 1 or self.passages < 1:
             raise ConfigError(f"{self.rounds} rounds of {self.passages} passages read nothing: give at least 1 of each")
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
         check_ranker(plan, f"the reader {self.name!r}")
-        return super(SearchReader, self).prepare(plan, window, overhead, chunks)
+        return super(SearchReader, self).prepare(plan, window, overhead, cutter)
 
     def start(self, plan: Plan) -> SearchState:
         return SearchState(found=self._found(plan, SearchState(), plan.question))

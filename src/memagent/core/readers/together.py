@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from memagent.core.budgets import Budgets
-from memagent.core.chunking import Chunks
+from memagent.core.chunking import Cutter
 from memagent.core.prompts import Profile
 from memagent.core.readers.chunkwise import ANSWER
 from memagent.core.reading import Plan, Reader, State, expect
@@ -61,8 +61,8 @@ class TogetherReader:
     def templates(self) -> tuple[str, ...]:
         return self.reader.templates
 
-    def prepare(self, plan: Plan, window: int | None, overhead: int, chunks: Chunks | None) -> Plan:
-        prepared = self.reader.prepare(replace(plan, reader=self.reader), window, overhead, chunks)
+    def prepare(self, plan: Plan, window: int | None, overhead: int, cutter: Cutter) -> Plan:
+        prepared = self.reader.prepare(replace(plan, reader=self.reader), window, overhead, cutter)
         return replace(prepared, reader=self)
 
     def start(self, plan: Plan) -> TogetherState:

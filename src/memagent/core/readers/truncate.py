@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memagent.core.chunking import chunk
+from memagent.core.chunking import Cutter, chunk
 from memagent.core.readers.chunkwise import GAP, Spans
 from memagent.core.readers.excerpt import TOKEN_CHARS, ExcerptReader
 from memagent.core.reading import Plan
@@ -19,7 +19,7 @@ class TruncateReader(ExcerptReader):
     name: ClassVar[str] = "truncate"
     summary: ClassVar[str] = "Shows the beginning and the end of the document in one prompt."
 
-    def chosen(self, plan: Plan, room: int) -> Spans:
+    def chosen(self, plan: Plan, room: int, cutter: Cutter) -> Spans:
         return head_and_tail(plan.text, plan.tokenizer, room)
 
 
