@@ -1,15 +1,16 @@
 """memagent at a vLLM server on a CPU: speculation, prompts that begin alike, and many readings at once.
 
-    python -m benchmarks.vllm PYTHON_OF_VLLM OUT.csv [--part speculation prefixes throughput] [--questions 1 4]
-        [--asked 4 8] [--readings 64] [--chunks 3] [--changed 0.0] [--repeat 2] [--hidden 512] [--layers 4]
-        [--dtype float32]
+    python -m benchmarks.vllm PYTHON_OF_VLLM OUT.csv [--part speculation prefixes throughput] [--guess ngram suffix]
+        [--questions 1 4] [--asked 4 8] [--readings 64] [--chunks 3] [--changed 0.0] [--repeat 2] [--hidden 512]
+        [--layers 4] [--dtype float32]
 
 PYTHON_OF_VLLM is the interpreter of an environment that has vLLM. What replies is no trained model: it is a Llama whose
 weights we set (`benchmarks/copier.py`), so that its greedy replies copy the memory in the prompt, all of it, or with a
 share `--changed` of its vocabulary replaced. Arms take turns, each is as often the first, and a first round is left out;
 before each of them the server forgets the prompts that it has seen. Seconds are medians. The parts:
 
-    speculation  a server without it against one with it (`ngram`), `--questions` at once; `same`: the same answers
+    speculation  a server without it against one for each `--guess`, `--questions` at once; `same`: the same answers.
+                 `suffix` needs the package arctic-inference there; what it keeps of earlier replies is switched off
     prefixes     the profile `default` against `chunk-first`, `--asked` questions on one document
     throughput   `--readings` readings at once, with a journal, against their recorded requests sent by a bare loop
 
@@ -30,8 +31,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -55,7 +57,10 @@ from tests.servers import free_port
 COLUMNS = "part arm questions turns seconds against same cached drafted accepted changed parameters dtype repeats".split()
 BOOK = Path(__file__).parent.parent / "data" / "books"
 CHUNK, WINDOW = 640, 2048
-NGRAM = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4}'
+GUESSES = {
+    "ngram": '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4}',
+    "suffix": '{"method": "suffix", "suffix_decoding_max_cached_requests": 0}',
+}
 _STARTS_WITHIN = 600  # seconds
 
 
@@ -150,8 +155,10 @@ async def _sent(url: str, bodies: Sequence[Mapping[str, Any]], concurrency: int)
 
 
 @contextmanager
-def vllm_server(python: Path, model: Path, dtype: str, log: Path, *flags: str) -> Iterator[str]:
-    """The address of a vLLM server, which is gone at the end, with all its processes. It may still be starting."""
+def vllm_server(
+    python: Path, model: Path, dtype: str, log: Path, *flags: str
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A vLLM server and its address. It may still be starting, and is gone at the end, with all its processes."""
     port = free_port()
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)]
     command += ["--served-model-name", "copier", "--dtype", dtype, "--enforce-eager", "--max-model-len", str(WINDOW)]
@@ -161,15 +168,16 @@ def vllm_server(python: Path, model: Path, dtype: str, log: Path, *flags: str) -
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd="/", start_new_session=True)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", process
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait()
 
 
-def await_server(url: str, log: Path) -> None:
+def await_server(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _STARTS_WITHIN
-    while time.monotonic() < end:
+    while process.poll() is None and time.monotonic() < end:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=1):
                 return
@@ -217,15 +225,16 @@ def questions_of(count: int) -> list[str]:
     return [f"What is the special magic number for the {number + 1}. ship?" for number in range(count)]
 
 
-def speculation(plain: Stand, guessing: Stand, document: Document, given: argparse.Namespace) -> list[dict[str, Any]]:
+def speculation(stands: Mapping[str, Stand], document: Document, given: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for count in given.questions:
-        asked = questions_of(count)
-        before = guessing.engine.speculation()
-        arms = {"plain": lambda a=asked: plain.read(document, a), "ngram": lambda a=asked: guessing.read(document, a)}
+        before = {name: stand.engine.speculation() for name, stand in stands.items()}
+        arms = {name: partial(stand.read, document, questions_of(count)) for name, stand in stands.items()}
         rows += rows_of("speculation", count, in_turns(arms, given.repeat))
-        if before and (after := guessing.engine.speculation()):
-            rows[-1] |= {"drafted": after[0] - before[0], "accepted": after[1] - before[1]}
+        for row in rows[-len(stands) :]:
+            first, last = before[row["arm"]], stands[row["arm"]].engine.speculation()
+            if first and last:
+                row |= {"drafted": last[0] - first[0], "accepted": last[1] - first[1]}
     return rows
 
 
@@ -256,6 +265,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("python", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--part", nargs="+", default=["speculation", "prefixes", "throughput"])
+    parser.add_argument("--guess", nargs="+", choices=GUESSES, default=["ngram"])
     parser.add_argument("--questions", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--asked", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--readings", type=int, default=64)
@@ -275,17 +285,18 @@ def measured(stack: ExitStack, folder: Path, given: argparse.Namespace) -> list[
     shape = {name: getattr(given, name) for name in ("hidden", "layers", "changed", "dtype")}
     parameters = write_copier(folder / "copier", window=WINDOW, **shape)
     documents = {count: stack.enter_context(load([_text(folder, count)])) for count in (1, given.chunks)}
-    flags = {"plain": (), "ngram": ("--speculative-config", NGRAM)} if "speculation" in given.part else {"plain": ()}
-    urls = {
+    guesses = given.guess if "speculation" in given.part else ()
+    flags = {"plain": (), **{name: ("--speculative-config", GUESSES[name]) for name in guesses}}
+    servers = {
         name: stack.enter_context(vllm_server(given.python, folder / "copier", given.dtype, folder / f"{name}.log", *more))
         for name, more in flags.items()
     }
     stands: dict[str, Stand] = {}
-    for name, url in urls.items():
-        await_server(url, folder / f"{name}.log")
+    for name, (url, process) in servers.items():
+        await_server(url, process, folder / f"{name}.log")
         stands[name] = Stand(stack, url, folder, given.readings)
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "speculation": lambda: speculation(stands["plain"], stands["ngram"], documents[given.chunks], given),
+        "speculation": lambda: speculation(stands, documents[given.chunks], given),
         "prefixes": lambda: prefixes(stands["plain"], documents[given.chunks], given),
         "throughput": lambda: throughput(stands["plain"], documents[1], given),
     }

@@ -125,20 +125,23 @@ def test_ids_are_whole_in_a_narrow_terminal(memagent, note, monkeypatch):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("words", [["--dry-run"], ["--dry-run", "--json"]])
 def test_output_that_cannot_be_written_is_one_line_and_an_exit_code_of_its_own(note, words):
-    command = [sys.executable, "-m", "memagent", "ask", str(note), "-q", "x", *words]
-    with Path("/dev/full").open("wb") as full:
+    with FaultServer(lambda _: "words") as server, Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "memagent", "ask", str(note), "-q", "x", *words, *options(server)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        shut = subprocess.run(
+            ["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=60, check=False
+        )
     assert done.returncode == 5
     assert done.stderr.decode().splitlines() == ["memagent: cannot write to standard output: No space left on device"]
-    shut = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=60, check=False)
     assert (shut.returncode, shut.stderr) == (0, b"")
 
 
 def test_a_reader_of_the_output_that_goes_away_does_not_mean_that_there_is_no_answer(note):
     end, begin = os.pipe()
     os.close(end)
-    command = [sys.executable, "-m", "memagent", "ask", str(note), "-q", "x", "--dry-run"]
-    done = subprocess.run(command, stdout=begin, stderr=subprocess.PIPE, timeout=60, check=False)
+    with FaultServer(lambda _: "words") as server:
+        command = [sys.executable, "-m", "memagent", "ask", str(note), "-q", "x", "--dry-run", *options(server)]
+        done = subprocess.run(command, stdout=begin, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(begin)
     assert (done.returncode, done.stderr) == (5, b"")
 

@@ -37,14 +37,21 @@ def subject_of(sample: Sample) -> str:
 
 def stated(sentence: str, value: str) -> list[tuple[Attribute, str]]:
     """The attributes that a sentence can state with this value, and of whom."""
-    found = []
+    found, lowered = [], sentence.lower()
     for one in attributes():
         for statement in one.statements:
+            if not all(part in lowered for part in literals(statement)):  # most, without a pattern
+                continue
             pattern = re.escape(statement).replace(r"\{a\}", "(.+)").replace(r"\{b\}", re.escape(value))
             pattern = pattern.replace(r"\'", "'")
             if match := re.fullmatch(pattern, sentence, re.IGNORECASE):
                 found.append((one, match[1]))
     return found
+
+
+@cache
+def literals(statement: str) -> list[str]:
+    return re.split(r"{[ab]}", statement.lower())
 
 
 @pytest.mark.parametrize("name", ALL)
