@@ -1,4 +1,4 @@
-"""Property tests draw the same examples on every machine and every run, and may take as long as a busy machine needs; Ctrl-C
+"""Property tests draw the same examples on every machine and every run, and take as long as a busy machine needs; Ctrl-C
 means what it means in a terminal."""
 
 import os
