@@ -247,11 +247,23 @@ def test_an_answer_that_is_told_again_elsewhere_keeps_its_model(memagent, book):
     with FaultServer(reader) as server:
         asked = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json
     with FaultServer(reader) as elsewhere:
-        again = memagent("resume", asked["reading"], "--json", "--base-url", elsewhere.url).json
-        told = memagent("resume", asked["reading"], "--json").json
+        again = memagent("resume", asked["reading"], "--json", "--base-url", elsewhere.url)
+        told = memagent("resume", asked["reading"], "--json")
         assert elsewhere.requests == []
-    assert [one["identity"] for one in (asked, again, told)] == [f"openai:scripted@{server.url}"] * 3
-    assert only_reading()[0].settings["base_url"] == elsewhere.url
+        assert (again.err, told.err) == ("", "")  # nothing was asked elsewhere
+        assert "asked at" not in memagent("extend", asked["reading"]).err
+        assert only_reading()[0].settings["base_url"] == elsewhere.url
+        assert "asked at" in memagent("ask", "--from", asked["reading"], "-q", "And the other?").err
+    assert [one["identity"] for one in (asked, again.json, told.json)] == [f"openai:scripted@{server.url}"] * 3
+
+
+def test_an_answer_that_is_verified_elsewhere_says_so(memagent, book):
+    with FaultServer(reader) as server:
+        asked = memagent("ask", book, "-q", QUESTION, "--no-verify", "--json", *options(server)).json
+    with FaultServer(reader) as elsewhere:
+        assert memagent("resume", asked["reading"], "--no-verify", "--base-url", elsewhere.url).err.count("asked at") == 0
+        assert memagent("resume", asked["reading"], "--base-url", elsewhere.url).err.count("asked at") == 1
+        assert elsewhere.requests
 
 
 def test_a_document_that_is_handed_in_takes_no_place_from_the_one_that_was_read(memagent, book):
