@@ -393,8 +393,13 @@ def test_readings_are_listed_shown_exported_and_deleted(memagent, book, tmp_path
     turns = memagent("readings", "show", reading, "--json").json["turns"]
     assert len(turns) == values["turns"]
     assert turns[-2]["memory"] == values["memory"]
-    target = tmp_path / "reading.jsonl"
-    assert memagent("readings", "export", reading, "-o", target).code == 0
+    target, other = tmp_path / "reading.jsonl", tmp_path / "other.jsonl"
+    for _ in range(2):
+        assert memagent("readings", "export", reading, "-o", target).code == 0
+    other.write_text('{"schema": "mine"}\n')
+    kept = memagent("readings", "export", reading, "-o", other)
+    assert (kept.code, "exists and is not an exported reading" in kept.err.replace("\n", " ")) == (2, True)
+    assert other.read_text() == '{"schema": "mine"}\n'
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert lines[0]["schema"] == "memagent.reading"
     assert len(lines) == values["turns"] + 1
