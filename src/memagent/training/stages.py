@@ -59,7 +59,7 @@ class Planned:
     def reached(self) -> int | None:
         """The step of its last checkpoint."""
         last = self.folder / "last"
-        return int(last.resolve().name) if last.is_symlink() else None
+        return int(last.resolve().stem) if last.is_symlink() else None
 
 
 def plan(source: str | Path, folder: Path, changes: Sequence[str] = ()) -> list[Planned]:
