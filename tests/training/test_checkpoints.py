@@ -259,10 +259,9 @@ def test_a_run_that_takes_over_a_checkpoint_has_no_best_one_yet(tmp_path: Path) 
     other, mine = Checkpoints(tmp_path / "other"), Checkpoints(tmp_path / "mine")
     other.save(80, write(80), state(80, 90), best=True)
     other.save(100, write(100), state(100, 90))
-    mine.adopt(other, {"best": -1.0, "waited": 0})
+    mine.adopt(other)
     assert whole(mine, "last") == 100
-    assert mine.load()["best"] == -1.0
-    assert "waited" not in mine.load(), "only what the state has is changed"
+    assert mine.load()["scored"] is None, "the scores of the other do not count"
     with pytest.raises(TrainingError, match="nothing was validated"):
         mine.folder("best")
     assert other.load()["best"] == 90

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -85,16 +85,17 @@ class Checkpoints:
         self._tidy()
         return folder
 
-    def adopt(self, other: Checkpoints, afresh: Mapping[str, Any]) -> None:
-        """Takes over the last checkpoint of another run, so that this one goes on from it, with other values for parts of
-        its state. Raises as `save` does, and TrainingError if there is none."""
+    def adopt(self, other: Checkpoints) -> None:
+        """Takes over the last checkpoint of another run, so that this one goes on from it. It has not scored anything yet:
+        the scores of the other, whose best weights are not here, do not count. Raises as `save` does, and TrainingError if
+        there is none."""
         source, state = other.folder("last"), other.load("last")
         folder = self.run / "checkpoints" / source.stem
         temporary = folder.with_suffix(".tmp")
         with writing_model(folder, temporary):
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(_STATE))
-            torch.save(state | {name: value for name, value in afresh.items() if name in state}, temporary / _STATE)
+            torch.save(state | {"scored": None}, temporary / _STATE)
             self._put(temporary, folder)
             self._link("last", folder)
 
