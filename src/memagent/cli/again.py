@@ -98,9 +98,8 @@ class Reopening:
             predict=self.predict,
         )
         # A moved tokenizer may be another file; the session checks that it gives the same plan.
-        return Session(
-            document, opened, settings.reopened(opened), journal, paths=located, verified=self.verified
-        )  # fmt: skip
+        again = settings.reopened(opened)
+        return Session(document, opened, again, journal, paths=located, verified=self.verified)
 
 
 def _note_moved(session: Session, record: ReadingRecord, progress: Progress | None = None) -> None:
