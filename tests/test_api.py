@@ -411,3 +411,12 @@ def test_the_encoding_of_text_can_be_named_and_is_remembered(tmp_path, journal) 
     reading = memagent.read(path, "the code?", model=model(), journal=journal, encoding="cp1252", **OPTIONS)
     assert journal.show(reading.id).document["encoding"] == "cp1252"
     assert reading.ask("the code?").answer == reading.answer
+
+
+@pytest.mark.parametrize("name", ["skip_broken", "together", "verify"])
+def test_what_is_no_switch_is_refused(book, name: str) -> None:
+    document = memagent.from_text(TEXT)
+    for value in ("no", 0, None):
+        for source in (book, document):
+            with pytest.raises(memagent.ConfigError, match=f"{name} is {value!r}; it must be True or False"):
+                memagent.read_many(source, ["the code?"], model=model(), **{name: value}, **OPTIONS)

@@ -382,6 +382,24 @@ def test_a_file_that_cannot_be_read_holds_up_no_other_and_is_tried_again(notes) 
         assert (ran.exit_code, "edited since it was read" in ran.stdout) == (0, True)
 
 
+def test_what_a_closed_folder_holds_is_not_taken_for_deleted(notes, journal, monkeypatch) -> None:
+    (notes / "more").mkdir()
+    (notes / "more" / "day-02.txt").write_text("The port is Lima. ")
+    added(notes)
+    watching.run("ship", model(), journal)
+    listed = Path.iterdir
+
+    def deny(folder):  # root may open any folder
+        if folder.name == "more":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", deny)
+    update = watching.run("ship", model([]), journal)
+    assert [one.path for one in update.broken] == [str(notes / "more")]
+    assert update.changes.deleted == ()
+
+
 def test_a_watch_of_what_is_not_there_yet_says_so(notes) -> None:
     with FaultServer(lambda messages: "x") as server:
         there = command("watch", "add", "ship", notes, f"{notes}/*.none", "-q", CAPTAIN, *served(server))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memagent.structured import SchemaSource
 
 Source = str | Path | Sequence[str | Path] | Document
+_SWITCHES = ("skip_broken", "together", "verify")
 
 
 class ReadOptions(ReadingOptions, total=False):
@@ -287,12 +288,15 @@ def _session(source: Source, options: ReadOptions) -> Iterator[Session]:
 
 def check_options(options: Mapping[str, object], known: type) -> None:
     """Raises TypeError for an option that the typed dictionary `known` does not have, and for a watcher that would have
-    to be awaited."""
+    to be awaited; ConfigError for a switch that is neither on nor off."""
     names = sorted(known.__annotations__)
     for name in options:
         if name not in names:
             near = get_close_matches(name, names, 1) or names
             raise TypeError(f"there is no option {name!r}: use {', '.join(near)}")
+    for name in _SWITCHES:
+        if not isinstance(value := options.get(name, True), bool):
+            raise ConfigError(f"{name} is {value!r}; it must be True or False")
     watcher = options.get("watcher")
     if iscoroutinefunction(watcher) or (callable(watcher) and iscoroutinefunction(type(watcher).__call__)):
         raise TypeError("the watcher is an async function, which would never be awaited: give a function made with def")

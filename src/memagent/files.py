@@ -6,7 +6,7 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -15,6 +15,8 @@ from memagent.errors import ConfigError, OutputError
 
 # What file systems without locks say; NFS (the last) wants the file open for writing, which a folder cannot be.
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EBADF)
+
+_LOOK = 2000  # characters at the beginning of a file
 
 _BUSY = "another process is at the run in {folder}: wait for it, or give another folder"
 
@@ -88,6 +90,21 @@ def check_regular(path: Path) -> None:
             raise OutputError(f"{path} is a folder: give the name of a file in it")
         if (path.exists() and not path.is_file()) or Path(os.path.realpath(path)).is_symlink():
             raise OutputError(f"{path} is not a file that can be replaced: give another name")
+
+
+def check_replaceable(path: Path, what: str, signs: Iterable[str]) -> None:
+    """Raises OutputError if something is at `path` that may not be made again: another file than `what` we write, which has
+    one of `signs` in its beginning. An empty file may be replaced."""
+    check_regular(path)
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            beginning = file.read(_LOOK)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OutputError(f"{path} exists and cannot be read ({error.strerror}): choose another name") from error
+    if beginning and not any(sign in beginning for sign in signs):
+        raise OutputError(f"{path} exists and is not {what}: choose another name, or delete it")
 
 
 def _sweep(path: Path) -> None:

@@ -213,8 +213,8 @@ def run(
                 shutil.rmtree(folder, ignore_errors=True)
             changes = copy.update(document)
             broken = tuple(one for one in document.skipped if one.broken)
-        there = {one.path for one in broken}
-        changes = replace(changes, deleted=tuple(name for name in changes.deleted if name not in there))
+        gone = tuple(name for name in changes.deleted if not any(Path(name).is_relative_to(one.path) for one in broken))
+        changes = replace(changes, deleted=gone)
         readings = runner.read_on(changes)
         return Update(watch=runner.watch, changes=changes, before=watch.questions, readings=readings, broken=broken)
 

@@ -205,6 +205,18 @@ def test_a_folder_is_read_without_its_broken_files_where_that_is_asked_for(memag
     assert FACT in page.read_text()
 
 
+def test_a_link_to_nothing_is_left_out_like_a_broken_file(memagent, tmp_path, served):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text(FACT)
+    (notes / "b.txt").symlink_to(tmp_path / "nowhere")
+    refused = memagent("ask", notes, "-q", QUESTION, *served)
+    assert (refused.code, "--skip-broken" in refused.err) == (3, True)
+    result = memagent("ask", notes, "-q", QUESTION, "--skip-broken", *served)
+    assert (result.code, result.err.count("left out: ")) == (0, 1)
+    assert f"left out: {notes / 'b.txt'}: a link to something that is gone" in result.err
+
+
 def test_of_many_broken_files_some_are_named(memagent, tmp_path, served):
     notes = tmp_path / "notes"
     notes.mkdir()

@@ -42,7 +42,7 @@ def options(server):
     return ["--model", "scripted", "--base-url", server.url, "--chunk-tokens", "100", "--memory-tokens", "50"]
 
 
-def compared(name, right, seconds, readings=12):
+def compared(name, right, seconds, readings=12, *models):
     whole = Cell(
         task="",
         length=0,
@@ -58,7 +58,7 @@ def compared(name, right, seconds, readings=12):
         completion_tokens=seconds,
         turns=seconds,
     )
-    return Compared(reader=name, whole=whole, parts={})
+    return Compared(reader=name, whole=whole, parts={}, models=dict.fromkeys(models, readings))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,26 @@ def test_the_first_of_the_best_suits_unless_another_is_clearly_faster(rights, ti
     found = [compared(name, right, time, readings) for name, right, time in zip("abc", rights, times, strict=True)]
     best = suited(found)
     assert (best.reader if best else None) == wanted
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third", "wanted"),
+    [
+        (["A"], ["A"], ["A"], "c"),
+        (["A"], ["B"], ["B"], "a"),
+        (["A"], ["B"], ["A"], "c"),
+        (["A", "B"], ["A", "B"], ["B"], "a"),  # each of them has readings at two
+    ],
+)
+def test_a_reader_is_not_preferred_because_its_server_was_faster(first, second, third, wanted):
+    found = [
+        compared(name, 1, time, 1, *models)
+        for name, time, models in zip("abc", (4, 2, 1), (first, second, third), strict=True)
+    ]
+    best = suited(found)
+    assert best is not None
+    assert best.reader == wanted
+    assert (speed(found[0], found[2]) != "") == (first == third == ["A"])
 
 
 def test_readers_are_asked_the_same_and_the_right_one_is_named(memagent, samples, server, tmp_path):

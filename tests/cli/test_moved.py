@@ -210,7 +210,21 @@ def test_a_comparison_goes_on_and_says_that_readings_are_from_two_addresses(mema
         both = memagent(*command, "-r", "gated", *options(elsewhere))
         assert (both.code, len(elsewhere.requests) > 0) == (0, True)
         assert f"readings at each address: 5 at {identity(server)}, 5 at {identity(elsewhere)}" in both.out
+        moved = f"the model is asked at {identity(elsewhere)}; the comparison in {tmp_path / 'kept'} was begun at"
+        assert f"{moved} {identity(server)}" in words(both.err)
+        assert "; times at different addresses are not compared" in both.out
         asked = len(elsewhere.requests)
-        told = memagent(*command, "-r", "gated", "--json", *options(elsewhere)).json["readers"]
-        assert len(elsewhere.requests) == asked
+        again = memagent(*command, "-r", "gated", "--json", *options(elsewhere))
+        told = again.json["readers"]
+        assert (len(elsewhere.requests), again.err) == (asked, "")
     assert [one["models"] for one in told] == [{identity(server): 5}, {identity(elsewhere): 5}]
+
+
+def test_a_comparison_that_repeats_what_failed_elsewhere_says_so(memagent, samples, tmp_path):
+    command = ["compare", samples, "-r", "memory", "-o", tmp_path / "kept"]
+    with FaultServer(reader, faults=lambda number: Fault("status", status=400) if number == 2 else None) as server:
+        assert memagent(*command, "--concurrency", 1, *options(server)).code == 0
+    with FaultServer(reader) as elsewhere:
+        again = memagent(*command, *options(elsewhere))
+        assert elsewhere.requests
+    assert f"was begun at {identity(server)}" in words(again.err)

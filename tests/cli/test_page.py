@@ -40,11 +40,17 @@ def test_a_file_has_the_name_that_it_was_read_by(memagent, book, served, tmp_pat
     assert str(book) not in text
 
 
-def test_a_file_that_is_there_is_replaced_whole(memagent, reading, tmp_path):
-    page = tmp_path / "page.html"
-    page.write_text("old")
-    assert memagent("readings", "show", reading, "--html", page).code == 0
-    assert page.read_text().endswith("</html>")
+def test_a_page_that_is_there_is_replaced_whole_and_another_file_is_not(memagent, reading, tmp_path):
+    page, letter, empty = (tmp_path / name for name in ("page.html", "letter.html", "empty.html"))
+    empty.touch()
+    for path in (page, page, empty):
+        assert memagent("readings", "show", reading, "--html", path).code == 0
+        assert path.read_text().endswith("</html>")
+    letter.write_text("<html><p>Dear Ann</p></html>")
+    refused = memagent("readings", "show", reading, "--html", letter)
+    said = f"{letter} exists and is not a page of memagent: choose another name, or delete it"
+    assert (refused.code, said in refused.err.replace("\n", " ")) == (2, True)
+    assert letter.read_text() == "<html><p>Dear Ann</p></html>"
     assert not list(tmp_path.glob("*.partial"))
 
 

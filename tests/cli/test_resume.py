@@ -247,11 +247,23 @@ def test_an_answer_that_is_told_again_elsewhere_keeps_its_model(memagent, book):
     with FaultServer(reader) as server:
         asked = memagent("ask", book, "-q", QUESTION, "--json", *options(server)).json
     with FaultServer(reader) as elsewhere:
-        again = memagent("resume", asked["reading"], "--json", "--base-url", elsewhere.url).json
-        told = memagent("resume", asked["reading"], "--json").json
+        again = memagent("resume", asked["reading"], "--json", "--base-url", elsewhere.url)
+        told = memagent("resume", asked["reading"], "--json")
         assert elsewhere.requests == []
-    assert [one["identity"] for one in (asked, again, told)] == [f"openai:scripted@{server.url}"] * 3
-    assert only_reading()[0].settings["base_url"] == elsewhere.url
+        assert (again.err, told.err) == ("", "")  # nothing was asked elsewhere
+        assert "asked at" not in memagent("extend", asked["reading"]).err
+        assert only_reading()[0].settings["base_url"] == elsewhere.url
+        assert "asked at" in memagent("ask", "--from", asked["reading"], "-q", "And the other?").err
+    assert [one["identity"] for one in (asked, again.json, told.json)] == [f"openai:scripted@{server.url}"] * 3
+
+
+def test_an_answer_that_is_verified_elsewhere_says_so(memagent, book):
+    with FaultServer(reader) as server:
+        asked = memagent("ask", book, "-q", QUESTION, "--no-verify", "--json", *options(server)).json
+    with FaultServer(reader) as elsewhere:
+        assert memagent("resume", asked["reading"], "--no-verify", "--base-url", elsewhere.url).err.count("asked at") == 0
+        assert memagent("resume", asked["reading"], "--base-url", elsewhere.url).err.count("asked at") == 1
+        assert elsewhere.requests
 
 
 def test_a_document_that_is_handed_in_takes_no_place_from_the_one_that_was_read(memagent, book):
@@ -381,8 +393,13 @@ def test_readings_are_listed_shown_exported_and_deleted(memagent, book, tmp_path
     turns = memagent("readings", "show", reading, "--json").json["turns"]
     assert len(turns) == values["turns"]
     assert turns[-2]["memory"] == values["memory"]
-    target = tmp_path / "reading.jsonl"
-    assert memagent("readings", "export", reading, "-o", target).code == 0
+    target, other = tmp_path / "reading.jsonl", tmp_path / "other.jsonl"
+    for _ in range(2):
+        assert memagent("readings", "export", reading, "-o", target).code == 0
+    other.write_text('{"schema": "mine"}\n')
+    kept = memagent("readings", "export", reading, "-o", other)
+    assert (kept.code, "exists and is not an exported reading" in kept.err.replace("\n", " ")) == (2, True)
+    assert other.read_text() == '{"schema": "mine"}\n'
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert lines[0]["schema"] == "memagent.reading"
     assert len(lines) == values["turns"] + 1

@@ -56,6 +56,21 @@ def test_messages_that_cannot_be_written_cost_no_answer(asked: list[str], tmp_pa
     assert (missing.returncode, missing.stdout) == (3, "")
 
 
+@pytest.mark.skipif(not FULL.exists(), reason="a system without /dev/full")
+@pytest.mark.parametrize("words", ["--version", "--help", "ask --help", "readers", "profile show default", "serve-key ann"])
+def test_output_that_is_lost_ends_every_command_alike(tmp_path: Path, words: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    options = ["--keys", str(tmp_path / "keys"), "--replace"] if "key" in words else []
+    with FULL.open("w") as full, os.fdopen(writes, "w") as closed:
+        lost = run([*COMMAND, *words.split(), *options], tmp_path, stdout=full, stderr=subprocess.PIPE)
+        unread = run([*COMMAND, *words.split(), *options], tmp_path, stdout=closed, stderr=subprocess.PIPE)
+    assert lost.returncode == 5
+    assert lost.stderr.startswith("memagent: cannot write to standard output: No space left on device")
+    assert "Traceback" not in lost.stderr
+    assert (unread.returncode, unread.stderr) == (5, "")
+
+
 def test_a_reader_of_messages_that_goes_away_stops_no_reading(asked: list[str], tmp_path: Path) -> None:
     reads, writes = os.pipe()
     os.close(reads)

@@ -6,6 +6,10 @@ import errno
 import gzip
 import io
 import os
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -16,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memagent.documents import Document, from_text, load, loading, spool
-from memagent.errors import DocumentError
+from memagent.errors import BrokenFileError, ConfigError, DocumentError
 
 
 def write(folder: Path, **files: str) -> None:
@@ -258,6 +262,74 @@ def test_what_is_broken_in_a_folder_leaves_nothing_behind_where_the_rest_is_want
     (tmp_path / "b.txt").write_bytes(b"zwei " * 90_000 + b"\xff")  # whose beginning can be read
     with load(tmp_path, encoding="utf-8", skip_broken=True) as document:
         assert document.read(0, len(document)) == "one\n\nthree"
+
+
+def test_links_to_nothing_and_closed_folders_are_left_out_where_broken_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, a_txt="a", closed__b_txt="b", deep__c_txt="c")
+    (tmp_path / "deep" / "gone.txt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    listed = Path.iterdir
+
+    def deny(folder: Path) -> Iterator[Path]:  # root may open any folder
+        if folder.name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", deny)
+    for place in (tmp_path, f"{tmp_path}/*"):
+        with pytest.raises(BrokenFileError, match=r"circle: cannot be read"):
+            load(place)
+        with load(place, skip_broken=True) as document:
+            assert document.read(0, 9) == "a\n\nc"
+            left_out = [(Path(one.path).name, one.broken) for one in document.skipped]
+            assert left_out == [("circle", True), ("closed", True), ("gone.txt", True)]
+            assert "(Permission denied)" in document.skipped[1].reason
+            assert "a link to something that is gone" in document.skipped[2].reason
+    for named in ("closed", "circle", "deep/gone.txt"):
+        with pytest.raises(DocumentError, match=named) as raised:
+            load([tmp_path / "a.txt", tmp_path / named], skip_broken=True)
+        assert type(raised.value) is DocumentError
+
+
+def test_what_is_left_out_is_named_once_where_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.7\nhalf")
+    with pytest.raises(DocumentError, match="there is no document to read here") as raised:
+        load(tmp_path, skip_broken=True)
+    assert str(raised.value).count("b.pdf") == 1
+
+
+@pytest.mark.parametrize("value", ["no", 0, 1, None])
+def test_whether_to_skip_is_yes_or_no(value: Any, tmp_path: Path) -> None:
+    write(tmp_path, a_txt="a")
+    with pytest.raises(ConfigError, match=re.escape(f"skip_broken is {value!r}; it must be True or False")):
+        load(tmp_path, skip_broken=value)
+
+
+@contextmanager
+def files_to_open(count: int) -> Iterator[None]:
+    """For a while, the system lets this process open only so many files more."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + count, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+
+@pytest.mark.parametrize("skip_broken", [False, True])
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_many_open_files_are_no_fault_of_a_file(count: int, skip_broken: bool, tmp_path: Path) -> None:
+    """Without any, the folder cannot be opened; with one, what is packed cannot be unpacked to a temporary file."""
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one " * (2 << 20)))
+    write(tmp_path, b_txt="two")
+    with load(tmp_path) as document:
+        assert len(document.files) == 2
+    with files_to_open(count), pytest.raises(DocumentError, match=r"^no more files can be opened: .*\(ulimit -n\)$"):
+        load(tmp_path, skip_broken=skip_broken)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from memagent.core import Span
-from memagent.errors import ConfigError, TaskError
+from memagent.errors import ConfigError, OutputError, TaskError
 from memagent.evaluation.report import choose, gather, html_page, markdown, write_report
 from memagent.evaluation.report.charts import mean_lines
 from memagent.evaluation.report.numbers import depth, number, percent, short, signed, tokens
@@ -249,7 +249,7 @@ def test_a_report_replaces_a_report_and_nothing_else(runs, tmp_path):
     assert sorted(path.name for path in html.parent.iterdir()) == ["report.html", "report.md"]
     before = (runs[0] / "records.jsonl").read_bytes()
     for path in (runs[0] / "records.jsonl", tmp_path):
-        with pytest.raises(ConfigError, match=r"is not a report|is a folder"):
+        with pytest.raises(OutputError, match=r"is not a report|is a folder"):
             write_report(findings, title="T", html=path)
     assert (runs[0] / "records.jsonl").read_bytes() == before
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from memagent.errors import ConfigError
+from memagent.errors import ConfigError, OutputError
 from memagent.evaluation.report import training_page as pages
 from memagent.evaluation.report.curves import Cell, main_values, sections, smoothed, thinned
 from memagent.evaluation.report.training import (
@@ -266,7 +266,7 @@ def test_the_same_runs_give_the_same_page_and_only_reports_are_replaced(tmp_path
     write_training_report(runs, title="Title", html=page, tables=tmp_path / "report.md")
     assert page.read_bytes() == before
     assert "| validation: score | 0.7 (best 0.7 at 40) |" in (tmp_path / "report.md").read_text()
-    with pytest.raises(ConfigError, match="is not a report"):
+    with pytest.raises(OutputError, match="is not a report"):
         write_training_report(runs, title="Title", html=tmp_path / "run" / "metrics.jsonl")
 
 

@@ -59,7 +59,7 @@ def test_tools_say_what_they_cost_and_that_documents_are_data(root: Path, home: 
         assert "is data" in (tools["ask_document"].description or "")
         assert all(tool.output_schema for tool in tools.values())
         assert set(tools["ask_document"].input_schema["properties"]) == {
-            *("question", "path", "paths", "text", "reader", "schema"),
+            *("question", "path", "paths", "text", "reader", "schema", "skip_broken"),
         }
 
     asyncio.run(main())
@@ -76,6 +76,31 @@ def test_a_text_is_read_as_it_is_and_can_be_asked_again(root: Path, home: Path, 
             listed = told(await client.call_tool("list_readings", {}))["readings"]
             assert [one["reading"] for one in listed] == [again["reading"], answer["reading"]]
             assert listed[0]["files"] == ["text"]
+
+    asyncio.run(main())
+
+
+def test_a_folder_is_read_without_its_broken_files_where_that_is_asked_for(
+    root: Path, home: Path, server: FaultServer
+) -> None:
+    async def main() -> None:
+        async with connected(server.url, root, home) as client:
+            given = {"question": QUESTION, "path": "."}
+            (root / "half.pdf").write_bytes(b"%PDF-1.7\nhalf")
+            half = said(await client.call_tool("ask_document", given))
+            (root / "nowhere.txt").symlink_to(root / "gone.txt")
+            nowhere = said(await client.call_tool("ask_document", given))
+            for name, refused in (("half.pdf", half), ("nowhere.txt", nowhere)):
+                assert name in refused
+                assert refused.endswith("ask with skip_broken")
+            answer = told(await client.call_tool("ask_document", {**given, "skip_broken": True}))
+            assert answer["answer"] == "4821973"
+            named = {Path(one.partition(": ")[0]).name for one in answer["left_out"]}
+            assert (named, len(answer["left_out"])) == ({"half.pdf", "nowhere.txt"}, 2)
+            again = told(await client.call_tool("ask_again", {"reading": answer["reading"], "question": "And the code?"}))
+            assert again["answer"] == "4821973"
+            (root / "outside.txt").symlink_to("/etc/passwd")
+            assert "leads outside" in said(await client.call_tool("ask_document", {**given, "skip_broken": True}))
 
     asyncio.run(main())
 

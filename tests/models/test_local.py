@@ -293,6 +293,7 @@ def test_a_model_folder_says_how_it_wants_to_be_read(tmp_path):
         ("[budgets]\nmemmory = 1", r"budgets\.memmory: there is no such field; there are question, .*memory"),
         ("budgets = 3", "budgets: Input should be a table .*, not 3$"),
         ('[budgets]\nchunk = "x"', r"budgets\.chunk: .* integer.*, not 'x'$"),
+        ('auto = ["memory", "gatd"]', "auto: there is no reader 'gatd'; there are memory, .*gated"),
         ("drafts true", "cannot be read: .*line 1"),
     ):
         (folder / "memagent.toml").write_text(text)

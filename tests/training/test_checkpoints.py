@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from memagent.errors import OutputError, TrainingError
 from memagent.training.checkpoints import Checkpoints
 
 # Every call by which the saving of a checkpoint can change what is on a disk.
-_CALLS = ("mkdir", "rename", "replace", "symlink", "unlink", "rmdir", "fsync")
+_CALLS = ("mkdir", "rename", "replace", "symlink", "link", "unlink", "rmdir", "fsync")
 
 
 class Killed(BaseException):
@@ -47,7 +47,7 @@ def whole(checkpoints: Checkpoints, name: Literal["last", "best"]) -> int:
     assert torch.equal(found["optimizer"]["moment"], torch.full((8,), float(found["step"])))
     assert (folder / "config.json").read_text(encoding="utf-8") == str(found["step"])
     assert load_file(folder / "model.safetensors")["step"].tolist() == [found["step"]]
-    assert folder.name == f"{found['step']:06d}"
+    assert folder.stem == f"{found['step']:06d}"
     step: int = found["step"]
     return step
 
@@ -133,6 +133,38 @@ def test_a_process_killed_at_any_place_leaves_as_best_what_the_last_state_says(
             checkpoints.save(3, write(3, hook), state(3, best=3), best=True)
         # A run that resumes with the score of step 3 as its best replaces `best` only for a better one.
         assert whole(checkpoints, "best") >= checkpoints.load("last")["best"]
+
+
+@pytest.mark.parametrize(
+    ("links", "best"), [(["best"], True), (["best"], False), (["last"], False), (["best", "last"], True)]
+)
+def test_a_process_killed_while_it_replaces_a_checkpoint_that_links_lead_to_leaves_none_dangling(
+    links: list[str], best: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed after step 3, before `last` led there, goes on from step 2; or step 3 is saved once more."""
+
+    def begun(run: Path) -> Checkpoints:
+        checkpoints, folder = started(run, leftover=False), _folder(run / "checkpoints" / "000003")
+        write(3)(folder)
+        torch.save(state(3, best=3), folder / "trainer.pt")
+        for name in links:
+            (run / name).unlink()
+            (run / name).symlink_to(Path("checkpoints", "000003"))
+        return checkpoints
+
+    number, done = 0, False
+    while not done:
+        checkpoints = begun(tmp_path / str(number))
+        there = {whole(checkpoints, "last"), whole(checkpoints, "best"), 3}
+        for _ in range(2):  # and killed at the same place once more
+            with fails_at(number, Killed(), monkeypatch) as (hook, seen), suppress(Killed):
+                checkpoints.save(3, write(3, hook), state(3, best=3), best=best)
+            assert {whole(checkpoints, "last"), whole(checkpoints, "best")} <= there
+        done, number = len(seen) <= number, number + 1
+        checkpoints.save(3, write(3), state(3, best=3), best=True)
+        assert (whole(checkpoints, "last"), whole(checkpoints, "best")) == (3, 3)
+        assert [path.name for path in (checkpoints.run / "checkpoints").iterdir()] == ["000003"]
+    assert number > 10
 
 
 @pytest.mark.parametrize("best", [False, True])
@@ -227,10 +259,9 @@ def test_a_run_that_takes_over_a_checkpoint_has_no_best_one_yet(tmp_path: Path) 
     other, mine = Checkpoints(tmp_path / "other"), Checkpoints(tmp_path / "mine")
     other.save(80, write(80), state(80, 90), best=True)
     other.save(100, write(100), state(100, 90))
-    mine.adopt(other, {"best": -1.0, "waited": 0})
+    mine.adopt(other)
     assert whole(mine, "last") == 100
-    assert mine.load()["best"] == -1.0
-    assert "waited" not in mine.load(), "only what the state has is changed"
+    assert mine.load()["scored"] is None, "the scores of the other do not count"
     with pytest.raises(TrainingError, match="nothing was validated"):
         mine.folder("best")
     assert other.load()["best"] == 90

@@ -34,7 +34,7 @@ from memagent.cli.running import load_document, report, run, start
 from memagent.errors import DocumentError
 from memagent.journal import Journal, ReadingRecord
 from memagent.models.concurrency import AtOnce
-from memagent.session import Session, left_by
+from memagent.session import Progress, Session, left_by
 from memagent.settings import Settings, from_memory, reader_options
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or its beginning.")]
@@ -99,9 +99,16 @@ class Reopening:
         )
         # A moved tokenizer may be another file; the session checks that it gives the same plan.
         again = settings.reopened(opened)
-        if settings.base_url and again.identity != settings.identity:
-            note(f"the model is asked at {again.identity}; so far it was {settings.identity}")
         return Session(document, opened, again, journal, paths=located, verified=self.verified)
+
+
+def _note_moved(session: Session, record: ReadingRecord, progress: Progress | None = None) -> None:
+    """Says that the model of a reading is asked elsewhere than before, if it is. Of an answer that was verified, or is not
+    to be, nothing is asked."""
+    begun = Settings.from_json(record.settings)
+    told = progress is not None and progress.closed and not (session.verified and not progress.verdicts)
+    if begun.base_url and session.settings.identity != begun.identity and not told:
+        note(f"the model is asked at {session.settings.identity}; so far it was {begun.identity}")
 
 
 def _reopening(
@@ -147,6 +154,7 @@ def resume(
         session = again.session(stack, journal, record, paths or [])
         with cutting(session):
             progress = session.resume(record.id)
+        _note_moved(session, record, progress)
         report(session, run(session, [progress], again.verbose), again.as_json, hint, again.verbose)
 
 
@@ -168,6 +176,7 @@ def extend(
         session = again.session(stack, journal, record, [*document_paths(record), *(more or [])])
         with cutting(session):
             progress = session.extend(record.id)
+        _note_moved(session, record, progress)
         hint = again.hint()
         hints.append(hint.line(record.id))
         if progress.closed:
@@ -190,6 +199,7 @@ def follow_up(
     journal = stack.enter_context(Journal.open())
     record, hint = journal.resumable(given), again.hint(paths)
     session = again.session(stack, journal, record, paths)
+    _note_moved(session, record)
     whole = session.settings
     session.settings = from_memory(whole, record.id, left_by(journal, record, session.document), schema)
     results = run(session, start(session, asked, hint, hints), again.verbose)

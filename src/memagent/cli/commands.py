@@ -25,7 +25,7 @@ from memagent.cli import (
     train,
     watch,
 )
-from memagent.cli.console import prepare_streams
+from memagent.cli.console import prepare_streams, run_app
 
 app = typer.Typer(
     name="memagent",
@@ -59,7 +59,7 @@ app.add_typer(profiles.app, name="profile")
 def run() -> None:
     """Runs the command line of this process."""
     prepare_streams()
-    app()
+    run_app(app)
 
 
 def _version(wanted: bool) -> None:

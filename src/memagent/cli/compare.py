@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memagent.cli import interrupts
-from memagent.cli.console import MODEL, boundary, note, print_json, write, write_models
+from memagent.cli.console import MODEL, boundary, note, note_moved, print_json, write, write_models
 from memagent.cli.options import AsJson, Chosen, reads_in_ways
 from memagent.cli.progress import run_shown
 from memagent.core.readers import READERS, option_names
@@ -104,8 +104,10 @@ def _read(
     asked: Sequence[SampleFile], opened: OpenModel, settings: Mapping[str, Settings], out: Path, **at_once: int
 ) -> Iterator[Compared]:
     """Reads with one reader after the other."""
-    from memagent.evaluation.compare import read_all, warm_up
+    from memagent.evaluation.compare import begun_at, read_all, warm_up
 
+    if (begun := begun_at(asked, settings, out)) is not None:
+        note_moved(next(iter(settings.values())).identity, begun, f"the comparison in {out.parent}")
     if opened.engine.lockstep:
         warm_up(asked[0], opened, next(iter(settings.values())))
     for name, own in settings.items():
@@ -205,6 +207,8 @@ def _useless(one: Compared) -> bool:
 
 
 def _advise(found: Sequence[Compared], best: Compared | None) -> None:
+    from memagent.evaluation.compare import at_one_address
+
     if all(one.whole.too_long for one in found):
         advice = "every document is too long for these readers: take one that reads chunk by chunk, as memory does"
     elif all(_useless(one) for one in found):
@@ -216,13 +220,16 @@ def _advise(found: Sequence[Compared], best: Compared | None) -> None:
         few = f"{_amount(own)} right answers, the most are {_amount(most)}"
         more = few if own < most else "none has more right answers"
         advice = f"take --reader {best.reader}: {more}{_speed(found[0], best)}"
+        advice += "" if at_one_address(*found) else "; times at different addresses are not compared"
     write()
     write(("→ ", "bold"), advice)
 
 
 def _speed(first: Compared, best: Compared) -> str:
     """How fast the best is beside the first, if that tells something."""
-    if not first.whole.seconds or not best.whole.seconds:
+    from memagent.evaluation.compare import at_one_address
+
+    if not first.whole.seconds or not best.whole.seconds or not at_one_address(first, best):
         return ""
     times = first.whole.seconds / best.whole.seconds
     if times >= 1.2:

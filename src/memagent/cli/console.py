@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -23,34 +23,21 @@ from memagent.harmful import clean
 NOT_FOUND, USAGE, DOCUMENT, MODEL, UNWRITTEN, INTERRUPTED = 1, 2, 3, 4, 5, interrupts.EXIT_CODE
 
 
-class _OutputLost(Exception):  # noqa: N818  # no error of memagent: `boundary` catches it
-    """Standard output does not take what is written, other than because its reader has gone away."""
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise _OutputLost(error.strerror) from error
-
-
-class _Output(Console):
-    """A console whose errors say that they are its own."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        with _writing():
-            super().print(*objects, **options)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+class _OutputLost(Exception):  # noqa: N818  # no error of memagent: `boundary` and `run_app` catch it
+    """Standard output does not take what is written: why, or nothing if its reader has gone away."""
 
 
 # Answers go to standard output, everything else to standard error.
-out = _Output(highlight=False, soft_wrap=True, emoji=False)
+out = Console(highlight=False, soft_wrap=True, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
+
+
+def run_app(app: Callable[[], None]) -> None:
+    """Runs a command line. What it prints outside of `boundary`, such as help, may be lost as well."""
+    try:
+        app()
+    except _OutputLost as error:
+        raise SystemExit(_lost(error, [])) from None
 
 
 @contextmanager
@@ -63,14 +50,9 @@ def boundary() -> Iterator[list[str]]:
     interrupted = False
     try:
         yield hints
-        with _writing():
-            sys.stdout.flush()
-    except (_OutputLost, BrokenPipeError) as error:
-        if isinstance(error, _OutputLost):
-            _say([f"[bold red]memagent:[/] cannot write to standard output: {error}", *map(plain, hints)])
-        # Python must not write to it at exit.
-        sys.stdout = None
-        raise typer.Exit(UNWRITTEN) from None
+        sys.stdout.flush()
+    except _OutputLost as error:
+        raise typer.Exit(_lost(error, hints)) from None
     except KeyboardInterrupt:
         interrupted = True
     except MemagentError as error:
@@ -84,6 +66,14 @@ def boundary() -> Iterator[list[str]]:
             raise typer.Exit(INTERRUPTED) from None
 
 
+def _lost(error: _OutputLost, hints: Sequence[str]) -> int:
+    """Says why standard output was lost, and returns the exit code."""
+    if str(error):
+        _say([f"[bold red]memagent:[/] cannot write to standard output: {error}", *map(plain, hints)])
+    sys.stdout = None  # Python must not write to it at exit
+    return UNWRITTEN
+
+
 def prepare_streams() -> None:
     """Lets what is written to a closed standard output go nowhere, and writes characters that the encoding of the terminal
     or file does not support as escapes. What cannot be written to standard error is lost."""
@@ -92,8 +82,43 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.stdout = cast(TextIO, _Output(sys.stdout))
     if sys.stderr is not None:
         sys.stderr = cast(TextIO, _Lenient(sys.stderr))
+
+
+class _Output:
+    """Standard output, or its buffer, whose errors say that they are its own."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        with _writing():
+            return int(self._stream.write(data))
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        with _writing():
+            self._stream.flush()
+
+    @property
+    def buffer(self) -> _Output:
+        return _Output(self._stream.buffer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _OutputLost("" if isinstance(error, BrokenPipeError) else error.strerror) from error
 
 
 class _Lenient:
@@ -118,8 +143,7 @@ class _Lenient:
 def print_json(value: Any) -> None:
     """Prints one JSON value to standard output, independent of styling and terminal width."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    with _writing():
-        sys.stdout.write((text if encodable(text) else json.dumps(value, indent=2)) + "\n")
+    sys.stdout.write((text if encodable(text) else json.dumps(value, indent=2)) + "\n")
 
 
 def encodable(text: str) -> bool:

@@ -18,12 +18,13 @@ import typer
 from memagent.cli.console import boundary, encodable, err, note, print_json, write
 from memagent.cli.show import print_verdict
 from memagent.errors import ConfigError
-from memagent.files import atomic_file, check_regular
+from memagent.files import atomic_file, check_replaceable
 from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.stored import verdicts
 
 app = typer.Typer(help="Show, export or delete readings in the journal.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a reading, or its beginning.")]
+_PAGE, _EXPORTED = '<meta name="generator" content="memagent', '"memagent.reading"'
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -85,7 +86,8 @@ def show(
 def export(
     reading: Id,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write (default: standard output).")
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write (default: standard output). An export is overwritten."),
     ] = None,
 ) -> None:
     """Write a reading as JSON lines: a header, then one line for each turn."""
@@ -94,7 +96,7 @@ def export(
         if output is None:
             sys.stdout.writelines(_encodable(line) + "\n" for line in lines)
         else:
-            _check_writable(output)
+            _check_writable(output, "an exported reading", _EXPORTED)
             with atomic_file(output) as file:
                 file.writelines(line + "\n" for line in lines)
 
@@ -117,8 +119,8 @@ def _write_page(journal: Journal, record: ReadingRecord, path: Path) -> None:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
     else:
-        _check_writable(path)
         _check_other(journal, record, path)
+        _check_writable(path, "a page of memagent", _PAGE)
         page = write_page(journal, record, path)
     if page.note:
         note(page.note)
@@ -149,11 +151,12 @@ def _part_of(source: str, names: Iterable[str], path: str) -> bool:
     return any(Path(name).parts[-len(rest) :] == rest for name in names)
 
 
-def _check_writable(path: Path) -> None:
-    """Raises ConfigError for a folder that is not there, which is probably a typing error, and OutputError for no file."""
+def _check_writable(path: Path, what: str, sign: str) -> None:
+    """Raises ConfigError for a folder that is not there, which is probably a typing error, and OutputError for what is no
+    file, or is there and is not `what` we write, which has `sign` in its beginning."""
     if not path.parent.is_dir():
         raise ConfigError(f"cannot write {path}: the folder {path.parent} does not exist. Create it, or choose another")
-    check_regular(path)
+    check_replaceable(path, what, [sign])
 
 
 def _encodable(line: str) -> str:

@@ -105,7 +105,7 @@ def serve_key(
 ) -> None:
     """Add a key to the file of a service, and print it. The file has only its hash. A running service uses it at once."""
     with boundary():
-        from memagent.server.keys import add_key, remove_key
+        from memagent.server.keys import add_key, has_key, remove_key
 
         if replace and remove:
             raise ConfigError("--replace and --remove do not go together: give one of them")
@@ -113,6 +113,6 @@ def serve_key(
             remove_key(keys, name)
             err.print(f"[dim]removed {name} from {keys}[/]")
             return
+        done = "gave a new key to" if has_key(keys, name) else "added"
         typer.echo(add_key(keys, name, replace=replace))
-        done = "gave a new key to" if replace else "added"
         err.print(f"[dim]{done} {name} in {keys}; the key is not shown again[/]")

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from memagent.documents.document import Skipped
 from memagent.documents.sniff import non_document
-from memagent.errors import DocumentError
+from memagent.documents.source import FAULTS, MachineError
+from memagent.errors import BrokenFileError, DocumentError
 
 STDIN = "-"
 """The path that stands for standard input."""
@@ -61,14 +62,15 @@ def _no_path(given: object) -> DocumentError:
     )
 
 
-def discover(paths: Sequence[str | Path]) -> tuple[list[Found], list[Skipped]]:
-    """The files that paths, globs and folders stand for. Raises DocumentError for what is missing or unreadable."""
+def discover(paths: Sequence[str | Path], *, skip_broken: bool = False) -> tuple[list[Found], list[Skipped]]:
+    """The files that paths, globs and folders stand for. Raises DocumentError for what is missing or unreadable; with
+    `skip_broken`, what is so in a folder or glob is left out."""
     if not paths:
         raise DocumentError("no document was given: name a file, a folder, a glob such as 'notes/**/*.md', or - for stdin")
     files: dict[str, Found] = {}
     skipped: dict[str, Skipped] = {}
     for path in paths:
-        for item in _expand(str(path)):
+        for item in _expand(str(path), skip_broken):
             if isinstance(item, Skipped):
                 skipped.setdefault(item.path, item)
             else:
@@ -78,26 +80,37 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[Found], list[Skipped]]:
     return list(files.values()), list(skipped.values())
 
 
+def broken(path: str, error: DocumentError, *, skip_broken: bool) -> Skipped:
+    """What cannot be read in a folder or glob, to be left out. Raises BrokenFileError if that was not asked for, and
+    `error` itself if no file is at fault."""
+    if isinstance(error, MachineError | BrokenFileError):
+        raise error
+    if not skip_broken:
+        raise BrokenFileError(*error.args) from error
+    return Skipped(path=path, reason=str(error), broken=True)
+
+
 def nothing_to_read(paths: Sequence[str | Path], skipped: Sequence[Skipped]) -> DocumentError:
     """The error for folders and globs in which every file was left out, or which hold none."""
     where = ", ".join(str(path) for path in paths)
-    shown = "; ".join(f"{item.path}: {item.reason}" for item in skipped[:5])
+    # The reason of a broken one names it.
+    shown = "; ".join(item.reason if item.broken else f"{item.path}: {item.reason}" for item in skipped[:5])
     more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
     left_out = f" Left out: {shown}{more}." if skipped else ""
     return DocumentError(f"{where}: there is no document to read here.{left_out} Name a file, or another folder")
 
 
-def _expand(path: str) -> Iterator[Found | Skipped]:
+def _expand(path: str, skip_broken: bool) -> Iterator[Found | Skipped]:
     """What one argument stands for. An existing path is never taken for a glob, whatever characters it has."""
     if path == STDIN:
         yield Found(path=None, named=True)
     elif "\0" in path or not os.path.lexists(path):
-        yield from _glob(path)
+        yield from _glob(path, skip_broken)
     else:
-        yield from _existing(Path(path), named=True)
+        yield from _existing(Path(path), skip_broken, named=True)
 
 
-def _glob(pattern: str) -> Iterator[Found | Skipped]:
+def _glob(pattern: str, skip_broken: bool) -> Iterator[Found | Skipped]:
     if _is_text(pattern):
         raise DocumentError(
             f"{_shown(pattern)}: these {len(pattern):,} characters are no path. "
@@ -109,7 +122,7 @@ def _glob(pattern: str) -> Iterator[Found | Skipped]:
     if not matches:
         raise DocumentError(f"{_shown(pattern)}: no file matches this pattern. {_remedy(pattern)}")
     for match in matches:
-        yield from _existing(Path(match), named=False)
+        yield from _part(Path(match), skip_broken)
 
 
 def _is_text(path: str) -> bool:
@@ -143,22 +156,35 @@ def _matches(pattern: str) -> Iterator[str]:
         for match in fixed.glob("/".join(wild)):
             if hidden_too or not any(part.startswith(".") for part in match.relative_to(fixed).parts):
                 yield str(match)
+    except OSError as error:
+        raise _unreadable(fixed, error) from error
     except ValueError as error:  # for example a**b
         raise DocumentError(
             f"{_shown(pattern)}: not a pattern ({error}). Use * within a name and ** for any folders"
         ) from error
 
 
-def _existing(path: Path, *, named: bool) -> Iterator[Found | Skipped]:
-    """A file, or the files in a folder. `named` files are read or refused; others may be skipped with a reason."""
+def _part(path: Path, skip_broken: bool, *, followed: bool = True) -> Iterator[Found | Skipped]:
+    """What an entry of a folder, or a match of a pattern, stands for."""
     try:
-        mode = path.stat().st_mode
+        yield from _existing(path, skip_broken, named=False, followed=followed)
+    except DocumentError as error:
+        yield broken(str(path), error, skip_broken=skip_broken)
+
+
+def _existing(path: Path, skip_broken: bool, *, named: bool, followed: bool = True) -> Iterator[Found | Skipped]:
+    """A file, or the files in a folder. `named` files are read or refused; others may be skipped with a reason, and so is a
+    link to a folder that is not to be `followed`."""
+    try:
+        mode, leads_on = path.stat().st_mode, path.is_symlink()
     except FileNotFoundError as error:
         raise DocumentError(f"{path}: a link to something that is gone. Restore or delete it") from error
     except OSError as error:
         raise _unreadable(path, error) from error
-    if stat.S_ISDIR(mode):
-        yield from _folder(path)
+    if stat.S_ISDIR(mode) and leads_on and not followed:
+        yield Skipped(path=str(path), reason="a link to a folder")
+    elif stat.S_ISDIR(mode):
+        yield from _folder(path, skip_broken)
     elif not stat.S_ISREG(mode) and named:
         raise DocumentError(f"{path}: a pipe, socket or device, not a file. To read from a pipe, name it - (stdin)")
     elif not stat.S_ISREG(mode):
@@ -169,7 +195,7 @@ def _existing(path: Path, *, named: bool) -> Iterator[Found | Skipped]:
         yield Found(path=path, named=named)
 
 
-def _folder(folder: Path) -> Iterator[Found | Skipped]:
+def _folder(folder: Path, skip_broken: bool) -> Iterator[Found | Skipped]:
     """Every file below a folder, links to folders not followed (they may lead in circles)."""
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: _natural(entry.name))
@@ -178,10 +204,8 @@ def _folder(folder: Path) -> Iterator[Found | Skipped]:
     for entry in entries:
         if entry.name.startswith("."):
             yield Skipped(path=str(entry), reason="hidden")
-        elif entry.is_symlink() and entry.is_dir():
-            yield Skipped(path=str(entry), reason="a link to a folder")
         else:
-            yield from _existing(entry, named=False)
+            yield from _part(entry, skip_broken, followed=False)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
@@ -191,4 +215,6 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _unreadable(path: Path, error: OSError) -> DocumentError:
+    if error.errno in FAULTS:
+        return MachineError.of(error)
     return DocumentError(f"{path}: cannot be read ({error.strerror}). Check its permissions")

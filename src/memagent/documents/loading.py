@@ -6,7 +6,6 @@ text before already ends in. It belongs to neither file. Nothing else is added, 
 
 from __future__ import annotations
 
-import errno
 import itertools
 import shutil
 import sys
@@ -19,23 +18,22 @@ from typing import BinaryIO
 from memagent.core.types import Span, Text
 from memagent.documents.archive import gunzip
 from memagent.documents.decoding import Encoding, codec_name, decode, detect
-from memagent.documents.discovery import Found, discover, nothing_to_read, paths_of
+from memagent.documents.discovery import Found, broken, discover, nothing_to_read, paths_of
 from memagent.documents.document import Document, Kind, Skipped, SourceFile
 from memagent.documents.docx import read_docx
 from memagent.documents.epub import read_epub
 from memagent.documents.html import html_text
 from memagent.documents.pdf import read_pdf
 from memagent.documents.sniff import is_gzip, kind_of
-from memagent.documents.source import CHUNK, ScratchError, Source, scratch
+from memagent.documents.source import CHUNK, FAULTS, MachineError, Source, scratch
 from memagent.documents.spool import Spool
-from memagent.errors import BrokenFileError, DocumentError
+from memagent.errors import ConfigError, DocumentError
 
 _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "pdf": read_pdf,
     "docx": read_docx,
     "epub": read_epub,
 }
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
 
@@ -54,13 +52,15 @@ def load(
 
     A file asked for by name is read, or it is an error. In folders and globs, files that plainly are no documents (images,
     archives, programs, hidden or empty files) are listed in `Document.skipped`; any other file that cannot be read is an
-    error as well, or, with `skip_broken`, is listed there as `broken`. Raises DocumentError naming the file, the
-    problem and the way out, a BrokenFileError for such a file; ConfigError for an unknown encoding; MissingExtraError
-    when a format needs the `documents` extra.
+    error as well, and so are a folder and a link to nothing, or, with `skip_broken`, they are listed there as `broken`.
+    Raises DocumentError naming the file, the problem and the way out, a BrokenFileError for such a file; ConfigError for an
+    unknown encoding; MissingExtraError when a format needs the `documents` extra.
     """
+    if not isinstance(skip_broken, bool):
+        raise ConfigError(f"skip_broken is {skip_broken!r}; it must be True or False")
     paths = paths_of(paths)
     codec = codec_name(encoding) if encoding is not None else None
-    found, skipped = discover(paths)
+    found, skipped = discover(paths, skip_broken=skip_broken)
     joiner = _Joiner()
     with ExitStack() as undo:
         undo.callback(joiner.spool.close)
@@ -68,11 +68,9 @@ def load(
             try:
                 _add(joiner, file, stdin, codec, skipped, whole=skip_broken and not file.named)
             except DocumentError as error:
-                if file.named or isinstance(error, ScratchError):
+                if file.named:
                     raise
-                if not skip_broken:
-                    raise BrokenFileError(*error.args) from error
-                skipped.append(Skipped(path=file.name, reason=str(error), broken=True))
+                skipped.append(broken(file.name, error, skip_broken=skip_broken))
         if not joiner.files:
             raise nothing_to_read(paths, skipped)
         undo.pop_all()
@@ -182,8 +180,8 @@ def _add(
     except UnicodeEncodeError as error:
         raise DocumentError(f"{file.name}: {codec} gives lone surrogates here. Name another `encoding`") from error
     except OSError as error:
-        if error.errno in _FULL:  # what is packed is unpacked to a temporary file
-            raise ScratchError.of(error) from error
+        if error.errno in FAULTS:  # what is packed is unpacked to a temporary file
+            raise MachineError.of(error) from error
         raise DocumentError(
             f"{file.name}: cannot be read ({error.strerror}). Check its permissions, and the disk"
         ) from error

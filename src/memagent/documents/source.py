@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import tempfile
 from collections.abc import Iterator
@@ -52,12 +53,19 @@ class Source:
         return DocumentError(f"{self.name}: {problem}. {remedy}")
 
 
-class ScratchError(DocumentError):
-    """The temporary copy of a document cannot be kept. No file of the document is at fault."""
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+FAULTS = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
+"""What the system says when the machine is at its limits, whichever file is being read."""
+
+
+class MachineError(DocumentError):
+    """The machine cannot read the document now: a disk is full, or too many files are open. No file is at fault."""
 
     @classmethod
-    def of(cls, error: OSError) -> ScratchError:
-        """The error to raise for one of the system."""
+    def of(cls, error: OSError) -> MachineError:
+        """The error to raise for one of FAULTS, or for one of a temporary file."""
+        if error.errno in OUT_OF_FILES:
+            return cls(f"no more files can be opened: {error.strerror}. Close some, or raise the limit (ulimit -n)")
         return cls(
             f"cannot keep a temporary copy of the text in {tempfile.gettempdir()}: {error.strerror}. "
             "Free some space there, or name another folder in the environment variable TMPDIR"

@@ -13,7 +13,7 @@ import zlib
 from array import array
 from threading import Lock
 
-from memagent.documents.source import ScratchError, scratch
+from memagent.documents.source import MachineError, scratch
 
 BLOCK = 16_384
 """Characters between two entries of the index."""
@@ -54,7 +54,7 @@ class Spool:
         return tuple(self._checks)
 
     def append(self, text: str) -> None:
-        """Adds text at the end. Raises UnicodeEncodeError on a lone surrogate, ScratchError when the disk is full."""
+        """Adds text at the end. Raises UnicodeEncodeError on a lone surrogate, MachineError when the disk is full."""
         position = 0
         while position < len(text):
             piece = text[position : position + BLOCK - self._length % BLOCK]
@@ -68,7 +68,7 @@ class Spool:
         try:
             self._file.write(data)
         except OSError as error:
-            raise ScratchError.of(error) from error
+            raise MachineError.of(error) from error
         self._hash.update(data)
         self._check = zlib.crc32(data, self._check)
         self._length += len(piece)

@@ -1,13 +1,14 @@
 """Several readers of one model over the same samples: how often each is right, and what its readings cost.
 
 A failed reading is a wrong one. Which reader suits a model is decided by right answers first, and by time among those that
-are as good: with few samples, one answer more or less says nothing, and nor does a little time.
+are as good: with few samples, one answer more or less says nothing, and nor does a little time. Times at different
+addresses of a served model are not compared: they would tell of the servers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from memagent.errors import ConfigError, ModelUnavailableError
 from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.records import Record
 from memagent.evaluation.runner import TRANSIENT, Evaluation, Tally, Watcher, evaluate
-from memagent.evaluation.runs import Run
+from memagent.evaluation.runs import Run, read_header
 from memagent.evaluation.summary import Cell, Row, cell_of, row_of
 from memagent.models.open import OpenModel, open_tokenizer
 from memagent.settings import Settings, make_plan
@@ -37,6 +38,8 @@ _ASKED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 _LEAST = 0.5
 # Answers that a reader may have less than the best and be as good: one, and no more than this share of all.
 _NEAR = 0.1
+# Readings that failed so are made again.
+_AGAIN = (*TRANSIENT, "empty")
 # A reader must be so many times as fast to be preferred to one that was named before it.
 _FASTER = 1.2
 
@@ -139,7 +142,7 @@ def read_all(
     for samples in files:
         evaluation = Evaluation(samples=samples, opened=opened, settings=settings, batch=batch, concurrency=concurrency)
         run, file = out / samples.path.stem, samples.path.stem
-        with RunFolder.open(run, evaluation.config(), again=(*TRANSIENT, "empty")) as folder:
+        with RunFolder.open(run, evaluation.config(), again=_AGAIN) as folder:
             before = before.plus(evaluate(evaluation, folder, _onward(watcher, before)))
         several = len({entry.task for entry in samples.entries}) > 1
         read = Run.open(run)
@@ -156,6 +159,19 @@ def read_all(
     return Compared(reader=settings.reader, whole=cell_of(("", 0, settings.reader), rows), parts=cells, models=models)
 
 
+def begun_at(files: Sequence[SampleFile], readers: Iterable[str], out: Path) -> str | None:
+    """The identity of the model with which the comparison in `out` was begun; None if nothing was begun, or is left."""
+    runs = [out / reader / samples.path.stem for reader in readers for samples in files]
+    begun = {run: read_header(run) for run in runs if (run / "run.json").exists()}
+    left = len(begun) < len(runs) or any(not header.get("finished") or _repeats(run) for run, header in begun.items())
+    first = min(begun.values(), key=lambda header: str(header.get("started")), default=None)
+    return str(first.get("model")) if first is not None and left else None
+
+
+def _repeats(run: Path) -> bool:
+    return any(placed.record.error_kind in _AGAIN for placed in Run.open(run).records())
+
+
 def _onward(watcher: Watcher | None, before: Tally) -> Watcher | None:
     """A watcher of one run that tells another of all runs."""
     return None if watcher is None else lambda tally: watcher(before.plus(tally))
@@ -170,8 +186,13 @@ def _row(record: Record, reader: str, part: str) -> Row:
     return replace(row, sample=f"{part}\0{row.sample}", seconds=record.wall)
 
 
+def at_one_address(*compared: Compared) -> bool:
+    """Whether the model was at one address in all readings, so that their times can be compared."""
+    return len({model for one in compared for model in one.models}) <= 1
+
+
 def suited(found: Sequence[Compared]) -> Compared | None:
-    """The first of those that are as right as the best, or one behind it that is clearly faster.
+    """The first of those that are as right as the best, or one behind it that is clearly faster at the same address.
 
     None if no reader is right often enough.
     """
@@ -180,6 +201,10 @@ def suited(found: Sequence[Compared]) -> Compared | None:
     chosen: Compared | None = None
     for one in good:
         near = most - one.whole.mean <= min(1 / one.whole.readings, _NEAR) + 1e-9
-        if near and (chosen is None or _FASTER * (one.whole.seconds or 0.0) < (chosen.whole.seconds or 0.0)):
+        if near and (chosen is None or (at_one_address(chosen, one) and _faster(one, chosen))):
             chosen = one
     return chosen
+
+
+def _faster(one: Compared, other: Compared) -> bool:
+    return _FASTER * (one.whole.seconds or 0.0) < (other.whole.seconds or 0.0)

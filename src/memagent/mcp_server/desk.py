@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from memagent.api import document_loading, document_paths
 from memagent.core import READERS
 from memagent.documents.document import Loading
-from memagent.errors import ConfigError, DocumentError, JournalError
+from memagent.errors import BrokenFileError, ConfigError, DocumentError, JournalError
 from memagent.journal import Journal, ReadingRecord
 from memagent.mcp_server.roots import Roots
 from memagent.mcp_server.texts import Texts
@@ -24,13 +24,15 @@ Begun: TypeAlias = tuple[Session, Progress]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a client asks: a question of paths, or of a text. `reader` and `schema` as in `ReadingOptions`, if given."""
+    """What a client asks: a question of paths, or of a text. `reader` and `schema` as in `ReadingOptions`, if given;
+    `skip_broken` as in `load`."""
 
     question: str
     paths: Sequence[str] = ()
     text: str = ""
     reader: str = ""
     schema: Mapping[str, Any] | None = None
+    skip_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,17 @@ class Desk:
             raise DocumentError("give the document as path, paths or text, one of them")
         settings = self._settings(what)
         paths = [roots.located(path) for path in what.paths]
-        loading: Loading = {"encoding": None, "skip_broken": False}
+        loading: Loading = {"encoding": None, "skip_broken": what.skip_broken}
         if what.text:
             paths, loading["encoding"] = [self.texts.keep(what.text)], "utf-8"
-        else:
-            roots.check(paths)
-        with Journal.open() as journal, self.texts.opened(paths, loading) as document:
+        with ExitStack() as stack:
+            try:
+                if not what.text:
+                    roots.check(paths, skip_broken=what.skip_broken)
+                journal = stack.enter_context(Journal.open())
+                document = stack.enter_context(self.texts.opened(paths, loading))
+            except BrokenFileError as error:
+                raise DocumentError(f"{error}. To read the others without such files, ask with skip_broken") from error
             session = Session(document, self.opened, settings, journal, paths=paths)
             [progress] = session.start([what.question])
             yield session, progress
@@ -72,7 +79,7 @@ class Desk:
             paths, loading = document_paths(record), document_loading(record)
             if not all(map(self.texts.has, paths)):
                 paths = [roots.located(path) for path in paths]
-                roots.check(paths)
+                roots.check(paths, skip_broken=loading["skip_broken"])
             with self.texts.opened(paths, loading) as document:
                 session = Session(document, self.opened, settings, journal, paths=paths)
                 yield session, begin(session, record)

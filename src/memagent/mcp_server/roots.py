@@ -62,9 +62,9 @@ class Roots:
         except DocumentError:
             return False
 
-    def check(self, located: Sequence[str]) -> None:
+    def check(self, located: Sequence[str], *, skip_broken: bool = False) -> None:
         """Raises DocumentError if what paths, folders and patterns stand for is not there, or leads elsewhere."""
-        for file in discover(located)[0]:
+        for file in discover(located, skip_broken=skip_broken)[0]:
             if file.path is None or not self.holds(os.path.realpath(file.path)):
                 raise self._outside(file.name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from memagent.journal import Journal, ReadingRecord, TurnEntry
 from memagent.stored import verdicts as stored_verdicts
 
 _TEXT = 20_000  # characters of an answer or a memory
-_QUOTE, _QUOTES = 1_000, 20  # characters of a quote, or a claim, and how many
+_QUOTE, _QUOTES = 1_000, 20  # characters of a quote, a claim or a reason, and how many
 _BRIEF = 300  # characters of a question or an answer in a list
 _FILES = 5
 _TURNS = 200
@@ -51,6 +51,7 @@ class Answer(BaseModel):
     share_read: float = Field(description="Share of the document that the model was shown, from 0 to 1.")
     turns: int
     tokens: Tokens
+    left_out: list[str] = Field(default=[], description="Files of the document that could not be read, with the reason.")
     cut: list[str] = Field(default=[], description="Fields that were cut to the limits of this server.")
 
 
@@ -104,13 +105,13 @@ def answer_of(result: Mapping[str, Any], id: str) -> Answer:
     large = len(data) > _TEXT
     if large:
         cut.fields.append("data")
-    used = (result["usage"], result["verification"])
+    used, skipped = (result["usage"], result["verification"]), result["document"].get("skipped", ())
     return Answer(
         answer=cut.text("answer", result["answer"], _TEXT),
         data=None if large else json.loads(data),
         status=result["status"],
         quotes=cut.quotes([Quote(**one) for one in result["quotes"]]),
-        unsupported=cut.claims(result["unsupported"]),
+        unsupported=cut.listed("unsupported", result["unsupported"]),
         reading=id,
         share_read=round(min(1.0, result["share_read"]), 4),
         turns=result["turns"],
@@ -119,6 +120,7 @@ def answer_of(result: Mapping[str, Any], id: str) -> Answer:
             prompt=sum(one["prompt_tokens"] for one in used),
             completion=sum(one["completion_tokens"] for one in used),
         ),
+        left_out=cut.listed("left_out", [one["reason"] for one in skipped if one.get("broken")]),
         cut=cut.fields,
     )
 
@@ -142,7 +144,7 @@ def told_of(journal: Journal, record: ReadingRecord, *, memories: bool) -> Told:
         memory=memory,
         answer_status=verdicts[0].status if len(verdicts) == 1 else None,
         quotes=cut.quotes([quote for one in verdicts for quote in one.quotes]),
-        unsupported=cut.claims([claim for one in verdicts for claim in one.unsupported]),
+        unsupported=cut.listed("unsupported", [claim for one in verdicts for claim in one.unsupported]),
         progress=_turns(turns, cut, memories),
         cut=cut.fields,
     )
@@ -211,11 +213,10 @@ class _Cut:
             for one in quotes[:_QUOTES]
         ]
 
-    def claims(self, claims: Iterable[str]) -> list[str]:
-        given = list(claims)
-        if len(given) > _QUOTES:
-            self.fields.append("unsupported")
-        return [self.text("unsupported", one, _QUOTE) for one in given[:_QUOTES]]
+    def listed(self, name: str, texts: Sequence[str]) -> list[str]:
+        if len(texts) > _QUOTES:
+            self.fields.append(name)
+        return [self.text(name, one, _QUOTE) for one in texts[:_QUOTES]]
 
 
 def short(text: str, most: int = _BRIEF) -> str:

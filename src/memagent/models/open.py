@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from memagent.core.readers import READERS
 from memagent.core.types import Engine, Tokenizer
 from memagent.embedded import FOLDER as EMBEDDED
 from memagent.errors import ConfigError, ModelError
@@ -55,6 +56,13 @@ class Defaults(BaseModel):
     window: int | None = None
     budgets: BudgetDefaults | None = None
     tokens_per_second: float | None = None
+
+    @field_validator("auto")
+    @classmethod
+    def _known(cls, names: list[str] | None) -> list[str] | None:
+        if unknown := [name for name in names or () if name not in READERS]:
+            raise ValueError(f"there is no reader {unknown[0]!r}; there are {', '.join(READERS)}")
+        return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

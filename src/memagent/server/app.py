@@ -19,9 +19,10 @@ from memagent import __version__
 from memagent.errors import MemagentError
 from memagent.server import chat, readings
 from memagent.server.guard import Guard
+from memagent.server.hints import for_clients
 from memagent.server.jobs import RefusedError
 from memagent.server.openapi import described
-from memagent.server.outage import away
+from memagent.server.outage import DISK, away
 from memagent.server.problems import Unforeseen, answer, code_of
 from memagent.server.responses import routes as responses
 from memagent.server.state import Owner, Service, TheService
@@ -106,7 +107,8 @@ async def _metrics(service: TheService, owner: Owner) -> PlainTextResponse:
 
 async def _failed(_: Request, error: Exception) -> Response:
     headers = {"Retry-After": str(error.after)} if isinstance(error, RefusedError) else None
-    return answer(code_of(error), str(error), headers=headers)
+    message = f"{DISK}: try again once there is room" if away(error) == DISK else for_clients(str(error))
+    return answer(code_of(error), message, headers=headers)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -101,6 +101,11 @@ def _parsed(path: Path, lines: Sequence[str]) -> list[tuple[str, str] | None]:
     return found
 
 
+def has_key(path: Path, name: str) -> bool:
+    """Whether a file has a key of this name. Raises ConfigError for one that cannot be read."""
+    return path.exists() and name in {known for known, _ in _read(path)}
+
+
 def add_key(path: Path, name: str, *, replace: bool = False) -> str:
     """Adds a key of this name to a file, and returns the key, which is kept nowhere. Raises ConfigError for what is no
     name, or for one that has a key, which is not to be replaced."""

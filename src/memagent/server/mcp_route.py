@@ -25,6 +25,7 @@ from memagent import __version__
 from memagent.errors import DocumentError, MemagentError
 from memagent.mcp_server.tools import ASKS, INSTRUCTIONS, LOOKS, Schema, told
 from memagent.mcp_server.values import Answer, Summaries, Summary, Told, answer_of, short, summary_of, told_of
+from memagent.server.hints import for_clients
 from memagent.server.jobs import moved
 from memagent.server.state import Service, owner_of, text_part
 from memagent.server.values import Job
@@ -206,3 +207,5 @@ def _told(what: str, kind: type[Exception] = ToolError) -> Iterator[None]:
             yield
         except HTTPException as error:
             raise MemagentError(str(error.detail)) from None
+        except MemagentError as error:
+            raise MemagentError(for_clients(str(error))) from None

@@ -19,6 +19,7 @@ from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.result import Reading
 from memagent.server.documents import Shelf
+from memagent.server.hints import for_clients
 from memagent.server.store import Store
 from memagent.server.values import Job
 from memagent.session import Progress, Session, left_by
@@ -68,8 +69,9 @@ class Desk:
             Session(document, self.opened, settings).plan(question)
 
     def told(self, error: MemagentError) -> str:
-        """What clients are told of an error: its message without the address of the model's server, which is not theirs."""
-        message = str(error)
+        """What clients are told of an error: its message without hints for the command line, and without the address of the
+        model's server, which is not theirs."""
+        message = for_clients(str(error))
         for url in filter(None, (self.opened.base_url, self.base_url)):
             place = urlsplit(url)
             port = place.port or (443 if place.scheme == "https" else 80)

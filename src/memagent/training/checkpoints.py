@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -78,24 +78,25 @@ class Checkpoints:
             temporary.mkdir(parents=True)
             write(temporary)
             torch.save(state, temporary / _STATE)
-            _put(temporary, folder)
-            if best:
+            self._put(temporary, folder)
+            if best or self._leads("best", _former(folder)):
                 self._link("best", folder)
             self._link("last", folder)  # last: from then on the state counts
         self._tidy()
         return folder
 
-    def adopt(self, other: Checkpoints, afresh: Mapping[str, Any]) -> None:
-        """Takes over the last checkpoint of another run, so that this one goes on from it, with other values for parts of
-        its state. Raises as `save` does, and TrainingError if there is none."""
+    def adopt(self, other: Checkpoints) -> None:
+        """Takes over the last checkpoint of another run, so that this one goes on from it. It has not scored anything yet:
+        the scores of the other, whose best weights are not here, do not count. Raises as `save` does, and TrainingError if
+        there is none."""
         source, state = other.folder("last"), other.load("last")
-        folder = self.run / "checkpoints" / source.name
+        folder = self.run / "checkpoints" / source.stem
         temporary = folder.with_suffix(".tmp")
         with writing_model(folder, temporary):
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(_STATE))
-            torch.save(state | {name: value for name, value in afresh.items() if name in state}, temporary / _STATE)
-            _put(temporary, folder)
+            torch.save(state | {"scored": None}, temporary / _STATE)
+            self._put(temporary, folder)
             self._link("last", folder)
 
     def folder(self, name: Literal["last", "best"] = "last") -> Path:
@@ -118,6 +119,26 @@ class Checkpoints:
             raise TrainingError(f"{folder / _STATE}: cannot be read as a checkpoint: {error}") from error
         return state
 
+    def _put(self, written: Path, folder: Path) -> None:
+        """Moves a checkpoint that was written to its place, once it is on disk. One may be there, of a run that was killed
+        after it and resumed before it: links to it lead to a copy of it meanwhile."""
+        _flush_all(written)
+        if leading := [name for name in ("best", "last") if self._leads(name, folder)]:
+            former = _former(folder)
+            if not (self._leads("best", former) or self._leads("last", former)):
+                shutil.rmtree(former, ignore_errors=True)
+                shutil.copytree(folder, former, copy_function=_linked)
+                _flush_all(former)
+            for name in leading:
+                self._link(name, former)
+        if folder.exists():
+            shutil.rmtree(folder)
+        written.replace(folder)
+        _flush(folder.parent)
+
+    def _leads(self, name: str, folder: Path) -> bool:
+        return (self.run / name).is_symlink() and (self.run / name).resolve() == folder.resolve()
+
     def _link(self, name: str, folder: Path) -> None:
         temporary = self.run / f"{name}.tmp"
         temporary.unlink(missing_ok=True)
@@ -131,18 +152,23 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _put(written: Path, folder: Path) -> None:
-    """Moves a checkpoint that was written to its place, once it is on disk. One that is there, of a run that was killed
-    after it and resumed before it, is moved away just before: `best` may be a link to it."""
-    for path in written.iterdir():
+def _former(folder: Path) -> Path:
+    """Where a copy of a checkpoint is while another takes its place."""
+    return folder.with_suffix(".former")
+
+
+def _linked(source: str, target: str) -> None:
+    """Copies a file as a second name of it, where the file system has such."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _flush_all(folder: Path) -> None:
+    for path in folder.iterdir():
         _flush(path)
-    former = folder.with_suffix(".former")
-    shutil.rmtree(former, ignore_errors=True)
-    if folder.exists():
-        folder.replace(former)
-    written.replace(folder)
-    _flush(folder.parent)
-    shutil.rmtree(former, ignore_errors=True)
+    _flush(folder)
 
 
 def _flush(path: Path) -> None:

@@ -100,7 +100,8 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
                 launch.out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(launch.out))
         resumed = launch.resume and checkpoints.exist()
-        before = scored = trainer.scored
+        scored = trainer.scored
+        before: str | None = scored
         if resumed:
             state = checkpoints.load()
             _restore(trainer, state)
@@ -119,7 +120,8 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
             log.say(f"{path} has changed since the run read it: from step {trainer.step} on, it is read as it is now")
         if before != scored:
             trainer.forget_scores()
-            log.say("validation has changed: the next one is the best, whatever the scores before it")
+            if before is not None:  # as it is where a run has taken over the weights of another
+                log.say("validation has changed: the next one is the best, whatever the scores before it")
         yield Run(trainer, log, checkpoints, resumed, min(steps, launch.stop_after or steps), scored)
 
 

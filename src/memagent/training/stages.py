@@ -17,8 +17,6 @@ from memagent.training.recipe import CONFIGS, Stage, configured, load_recipe
 from memagent.training.rl_config import RlConfig, TaskMix
 
 _FINISHED = "finished.json"
-# Of the state of a run that a stage goes on from: its validation scored other weights, perhaps on other samples.
-_UNSCORED = {"best": -1.0, "waited": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ class Planned:
     def reached(self) -> int | None:
         """The step of its last checkpoint."""
         last = self.folder / "last"
-        return int(last.resolve().name) if last.is_symlink() else None
+        return int(last.resolve().stem) if last.is_symlink() else None
 
 
 def plan(source: str | Path, folder: Path, changes: Sequence[str] = ()) -> list[Planned]:
@@ -148,7 +146,7 @@ def train(planned: Planned, console: Console | None = None) -> None:
 
     checkpoints, stage, config = Checkpoints(planned.folder), planned.stage, planned.config
     if stage.resume and planned.before and not checkpoints.exist():
-        checkpoints.adopt(Checkpoints(planned.before), _UNSCORED)
+        checkpoints.adopt(Checkpoints(planned.before))
     if planned.blend and not checkpoints.exist():
         write_mean(planned.blend, Path(str(config.start)), "float32")
     launch = Launch(planned.folder, True, stage.stop_after, console, planned.text)

@@ -14,7 +14,7 @@ from memagent.evaluation.report.charts import key
 from memagent.evaluation.report.curves import SMOOTHED, WINDOW, main_values, markdown, progress, sections
 from memagent.evaluation.report.page import GENERATOR, rendered
 from memagent.evaluation.report.training import NoMetricsError, TrainingRun, last_change, read_training_runs
-from memagent.evaluation.report.write import check_replaceable
+from memagent.evaluation.report.write import check_report
 from memagent.files import atomic_file
 
 
@@ -37,10 +37,10 @@ def training_page(runs: Sequence[TrainingRun], title: str) -> str:
 def write_training_report(
     runs: Sequence[TrainingRun], *, title: str, html: Path | None = None, tables: Path | None = None
 ) -> None:
-    """Writes the page, the table in Markdown, or both. Replaces a report that is there; ConfigError for any other file."""
+    """Writes the page, the table in Markdown, or both. Replaces a report that is there; OutputError for any other file."""
     for path in (html, tables):
         if path is not None:
-            check_replaceable(path)
+            check_report(path)
     if html is not None:
         _write(html, training_page(runs, title))
     if tables is not None:
@@ -56,7 +56,7 @@ def watch_training(
     """
     if not 1 <= seconds < math.inf:
         raise ConfigError(f"the page cannot be written every {seconds:g} seconds: the minimum is 1")
-    check_replaceable(html)
+    check_report(html)
     page, drawn, waiting = "", None, False
     try:
         while True:

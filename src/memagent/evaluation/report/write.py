@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from memagent.errors import ConfigError
 from memagent.evaluation.report.findings import Findings
 from memagent.evaluation.report.page import GENERATOR, html_page
 from memagent.evaluation.report.readings import ReadingView, view
 from memagent.evaluation.report.selection import Documents, choose
 from memagent.evaluation.report.tables import MARK, markdown
-from memagent.files import atomic_file
+from memagent.files import atomic_file, check_replaceable
 from memagent.tasks.files import SampleFile
-
-_LOOK = 2000
 
 
 def write_report(
@@ -27,13 +24,13 @@ def write_report(
     samples: Sequence[str] = (),
     files: Sequence[Path] = (),
 ) -> None:
-    """Writes the page, the tables in Markdown, or both. Overwrites a report; raises ConfigError for any other file.
+    """Writes the page, the tables in Markdown, or both. Overwrites a report; raises OutputError for any other file.
 
     `readings` single readings are shown, or all those of `samples` (ids); `files` are sample files that have moved.
     """
     for path in (html, tables):
         if path is not None:
-            check_replaceable(path)
+            check_report(path)
     if html is not None:
         text = html_page(findings, title, views(findings, readings, samples, files))
         with atomic_file(html) as file:
@@ -57,15 +54,6 @@ def views(findings: Findings, readings: int, samples: Sequence[str], files: Sequ
     return found
 
 
-def check_replaceable(path: Path) -> None:
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: choose a file name in it")
-    if not path.exists():
-        return
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            beginning = file.read(_LOOK)
-    except OSError as error:
-        raise ConfigError(f"{path} exists and cannot be read ({error.strerror}): choose another name") from error
-    if beginning and GENERATOR not in beginning and not beginning.startswith(MARK):
-        raise ConfigError(f"{path} exists and is not a report: choose another name, or delete it")
+def check_report(path: Path) -> None:
+    """Raises OutputError if something other than a report is at `path`."""
+    check_replaceable(path, "a report", (GENERATOR, MARK))

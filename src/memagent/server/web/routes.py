@@ -16,6 +16,7 @@ from memagent.errors import JournalError, MemagentError
 from memagent.page.gather import page_of
 from memagent.page.render import html, policy
 from memagent.server import cookie
+from memagent.server.hints import for_clients
 from memagent.server.problems import code_of
 from memagent.server.state import Owner, Service, TheService
 from memagent.server.values import Job
@@ -206,4 +207,4 @@ def _ours(address: str) -> str:
 
 
 def _words(error: Exception) -> str:
-    return str(error.detail) if isinstance(error, HTTPException) else str(error)
+    return str(error.detail) if isinstance(error, HTTPException) else for_clients(str(error))
