@@ -266,8 +266,13 @@ def speed_and_memory() -> Figure:
 def speed_on_servers() -> Figure:
     """The arms of `benchmarks.vllm` against those that they take turns with."""
     figure, (axes,) = panels(1)
-    rows = [row for row in table("vllm") if row["arm"] in ("ngram", "chunk-first", "memagent")][::-1]
-    names = {"ngram": "n-gram speculation", "chunk-first": "chunk-first", "memagent": "memagent, against a bare loop"}
+    names = {
+        "ngram": "n-gram speculation",
+        "suffix": "suffix decoding",
+        "chunk-first": "chunk-first",
+        "memagent": "memagent, against a bare loop",
+    }
+    rows = [row for row in table("vllm") if row["arm"] in names][::-1]
     labels = [
         f"{names[row['arm']]}, {row['questions']} at once" + (", a tenth replaced" if float(row["changed"]) else "")
         for row in rows
