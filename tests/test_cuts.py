@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -11,8 +13,7 @@ import memagent
 from memagent.core import Chunks, chunking, cut
 from memagent.core.chunking import chunk
 from memagent.documents import from_text
-from memagent.errors import JournalError
-from memagent.journal import Cut
+from memagent.errors import JournalError, JournalFileError
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.models.tokenizers import ByteTokenizer
@@ -131,16 +132,110 @@ def test_a_document_that_has_changed_is_refused_before_it_is_cut(journal) -> Non
     assert opened.engine.tokenizer.asked < len(TEXT) / 10
 
 
-def test_chunks_go_with_the_reading_that_they_were_cut_for(journal) -> None:
-    [first] = session(journal, model()).start(["Which sea?"])
-    [other] = session(journal, model()).start(["Which line?"])
-    journal.fail(first.id, "lost")
-    journal.delete(first.id)
-    journal.fail(other.id, "lost")
+def test_chunks_stay_as_long_as_there_is_a_reading_of_the_document(journal) -> None:
+    ids = [session(journal, model()).start([question])[0].id for question in ("Which sea?", "Which line?", "Which ship?")]
+    asked_to_begin(journal, text=TEXT[:50_000])  # another document, which goes its own way
+    for id in ids[:2]:
+        journal.fail(id, "lost")
+        journal.delete(id)
+        opened = model()
+        session(journal, opened).plan("Which bay?")
+        assert opened.engine.tokenizer.asked < len(TEXT) / 10
+    journal.delete(ids[2])
+    assert kept(journal) == 1
     opened = model()
-    assert session(journal, opened).resume(other.id).plan.chunks == other.plan.chunks  # cut anew, and kept with it
+    session(journal, opened).plan("Which bay?")
     assert opened.engine.tokenizer.asked > 2 * len(TEXT)
-    assert asked_to_begin(journal) < len(TEXT) / 10
+
+
+def kept(journal) -> int:
+    [(count,)] = journal._db.execute("SELECT count(*) FROM cuts").fetchall()
+    return count
+
+
+def test_several_questions_keep_one_cut_and_two_readers_with_other_limits_two(journal) -> None:
+    session(journal, model()).start(["Which sea?", "Which line?"])
+    assert kept(journal) == 1
+    session(journal, model(), reader="recall").start(["Which sea?"])
+    both = session(journal, model())
+    both.plan("Which sea?")
+    both.settings = make_settings(both.opened, model="scripted", profile="default", **{**OPTIONS, "chunk_tokens": 700})
+    [begun] = both.start(["Which sea?"])
+    assert kept(journal) == 3
+    assert journal._db.execute("SELECT count(*) FROM cuts_used WHERE reading = 4").fetchone()[0] == 2
+    assert begun.plan.budgets.chunk == 700
+
+
+def test_a_reader_that_is_chosen_takes_them_too(journal) -> None:
+    assert asked_to_begin(journal, reader="auto") > 2 * len(TEXT)
+    assert asked_to_begin(journal, "Which line?", reader="auto") < len(TEXT) / 4
+
+
+def test_a_served_model_is_known_by_its_name(journal) -> None:
+    for url, most in (("http://one:1/v1", 4), ("http://two:2/v1", 0.1)):
+        opened = model()
+        settings = make_settings(opened, model="served", base_url=url, profile="default", **OPTIONS)
+        settings = replace(settings, identity=f"openai:served@{url}")
+        Session(from_text(TEXT), opened, settings, journal).start(["Which sea?"])
+        assert opened.engine.tokenizer.asked < most * len(TEXT)
+
+
+@pytest.mark.parametrize("name", ["caf\udce9@1", "http://user:hunter2@host/m"])
+def test_any_name_of_a_model_will_do_and_none_is_kept_in_clear(journal, name) -> None:
+    for most in (4, 0.1):
+        opened = model()
+        settings = make_settings(opened, model=name, base_url="http://host/v1", profile="default", **OPTIONS)
+        Session(from_text(TEXT), opened, settings, journal).start(["Which sea?"])
+        assert opened.engine.tokenizer.asked < most * len(TEXT)
+    assert "hunter2" not in str([tuple(row) for row in journal._db.execute("SELECT document, way, chunks FROM cuts")])
+
+
+def test_a_limit_may_be_any_number(journal) -> None:
+    session(journal, model(), chunk_tokens=10**20).start(["Which sea?"])
+    assert asked_to_begin(journal, chunk_tokens=10**20) < 3 * len(TEXT)  # one chunk, counted again, and its prompt
+
+
+@contextmanager
+def full(journal, pages=2):
+    [(used,)] = journal._db.execute("PRAGMA page_count").fetchall()
+    journal._db.execute(f"PRAGMA max_page_count={used + pages}")
+    try:
+        yield
+    finally:
+        journal._db.execute("PRAGMA max_page_count=1000000")
+
+
+def test_a_reading_whose_chunks_cannot_be_kept_does_not_begin(journal) -> None:
+    with full(journal), pytest.raises(JournalFileError, match="no room on its disk"):
+        session(journal, model(), chunk_tokens=20).start(["Which sea?"])
+    assert journal.list() == ()
+    again = session(journal, model(), chunk_tokens=20)
+    [begun] = again.start(["Which sea?"])
+    assert [one.id for one in journal.list()] == [begun.id]
+    assert kept(journal) == 1
+
+
+def test_an_answered_reading_is_shown_again_where_nothing_can_be_written(journal) -> None:
+    one = session(journal, model())
+    [begun] = one.start(["Which sea?"])
+    one.run([begun])
+    journal._db.execute("DELETE FROM cuts_used")
+    journal._db.execute("DELETE FROM cuts")
+    journal._db.execute("PRAGMA query_only = ON")
+    resumed = session(journal, model()).resume(begun.id)
+    assert (resumed.closed, resumed.state.answer) == (True, "noted")
+
+
+def test_a_reading_that_is_resumed_keeps_the_chunks_that_were_lost(journal) -> None:
+    [begun] = session(journal, model()).start(["Which sea?"])
+    journal.fail(begun.id, "lost")
+    journal._db.execute("DELETE FROM cuts_used")
+    journal._db.execute("DELETE FROM cuts")
+    for most in (4, 0.1, 0.1):
+        opened = model()
+        session(journal, opened).resume(begun.id)
+        assert opened.engine.tokenizer.asked < most * len(TEXT)
+        journal.fail(begun.id, "lost")
 
 
 def test_chunks_that_another_version_cut_are_not_used(journal, monkeypatch) -> None:
@@ -152,20 +247,49 @@ def test_chunks_that_another_version_cut_are_not_used(journal, monkeypatch) -> N
 @pytest.mark.parametrize(
     "broken",
     [
-        {"characters": [10], "tokens": [10], "settled": 0},
-        {"characters": [5000, len(TEXT) - 5000], "tokens": [490, 480], "settled": 0},
-        {"characters": [len(TEXT)], "tokens": [90, 80], "settled": 0},
-        {"characters": [len(TEXT)], "tokens": [len(TEXT)], "settled": 0},
+        '{"characters": [10], "tokens": [10], "settled": 0}',
+        f'{{"characters": [5000, {len(TEXT) - 5000}], "tokens": [490, 480], "settled": 0}}',
+        f'{{"characters": [{len(TEXT)}], "tokens": [90, 80], "settled": 0}}',
+        f'{{"characters": [{len(TEXT)}], "tokens": [{len(TEXT)}], "settled": 0}}',
+        f'{{"characters": [{len(TEXT)}], "tokens": [400], "settled": 2}}',
+        f'{{"characters": [{len(TEXT)}], "tokens": [400], "settled": "x"}}',
+        f'{{"characters": [{len(TEXT) + 5}, -5], "tokens": [400, 2], "settled": 0}}',
+        '{"characters": ["a"], "tokens": [400], "settled": 0}',
+        '{"characters": [1], "tokens": [-400], "settled": 0}',
+        '{"tokens": [400]}',
+        "[1]",
+        '"x"',
+        "null",
+        "{}",
+        '{"characters": [1',
+        "\udcff",
+        "",
     ],
 )
 def test_chunks_that_are_not_those_of_the_document_are_not_used(journal, broken) -> None:
-    opened = model()
-    one = session(journal, opened)
+    one = session(journal, model())
     [begun] = one.start(["Which sea?"])
-    name = f"{chunking.CUTTING}/{one.settings.identity}"
-    journal.keep_cuts(begun.id, [Cut(document=one.document.digest, limit=500, tokenizer=name, chunks=broken)])
-    assert journal.cut(one.document.digest, 500, name).chunks == broken
+    journal._db.execute("UPDATE cuts SET chunks = ?", [broken.encode("utf-8", "surrogateescape")])
     assert session(journal, model()).plan("Which sea?").chunks == begun.plan.chunks
+    [again] = session(journal, model()).start(["Which sea?"])
+    assert again.plan.digest() == begun.plan.digest()
+    assert asked_to_begin(journal) < len(TEXT) / 10  # what was damaged is replaced
+
+
+class Foreign(ByteTokenizer):
+    """Has a token for each letter, and four for each Chinese one, which has three bytes."""
+
+    def count(self, text: str) -> int:
+        return len(self.ends(text))
+
+    def ends(self, text: str) -> list[int]:
+        return [end for end, letter in enumerate(text, 1) for _ in range(4 if letter == "\u6d77" else 1)]
+
+
+def test_a_tokenizer_that_counts_otherwise_in_one_place_only_is_noticed(journal) -> None:
+    text = TEXT[:60_100] + "\u6d77" * 150 + TEXT[60_100:]  # between two of the chunks that are spread over the text
+    asked_to_begin(journal, text=text)
+    assert asked_to_begin(journal, tokenizer=Counting(Foreign()), text=text) > 2 * len(text)
 
 
 def test_a_reading_that_grows_keeps_the_chunks_of_its_text_as_it_is_now(journal, tmp_path) -> None:
@@ -183,6 +307,19 @@ def test_a_reading_that_grows_keeps_the_chunks_of_its_text_as_it_is_now(journal,
     with memagent.load(path) as document:
         assert [row["document"] for row in kept] == [document.digest]
         assert Chunks.from_json(json.loads(kept[0]["chunks"])) == cut(document, ByteTokenizer(), OPTIONS["chunk_tokens"])
+
+
+def test_readings_of_one_document_that_are_extended_one_by_one_cut_only_what_was_added(journal, tmp_path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(TEXT)
+    first, second = (memagent.read(path, q, model=model(), journal=journal, **OPTIONS) for q in ("Which sea?", "Why?"))
+    with path.open("a") as file:
+        file.write("A bay was seen. " * 10)
+    for one in (first, second):
+        opened = model()
+        memagent.extend(one, model=opened, journal=journal)
+        assert opened.engine.tokenizer.asked < 1.5 * len(TEXT)
+    assert kept(journal) == 1
 
 
 def test_chunks_come_back_as_they_were() -> None:

@@ -1,12 +1,15 @@
-"""The chunks of documents, each cut once for a chunk budget and kept in the journal with the reading that it was cut for.
+"""The chunks of documents, each cut once in each way and kept in the journal as long as there is a reading of it.
 
 A reading that is resumed, and another question about the same text, begin without cutting it again: for 200 MB that is
 minutes of tokenizing, and much longer where a server counts. What is kept is a cache: a few of the chunks are counted
-again before they are used, and what is missing, or of a tokenizer that counts otherwise, is cut anew.
+again before they are used, and what is missing, damaged, or of a tokenizer that counts otherwise is cut anew.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from functools import partial
 
 from memagent.core import Chunks, Cutter, Text, Tokenizer, cut
@@ -19,33 +22,51 @@ class Cuts:
 
     def __init__(self, journal: Journal | None, tokenizer: str) -> None:
         self._journal = journal
-        self._tokenizer = f"{CUTTING}/{tokenizer}"
+        self._tokenizer = tokenizer
         self._known: dict[tuple[str, int], Chunks] = {}
-        self._fresh: list[tuple[str, int]] = []
+        self._kept = set[tuple[str, int]]()
 
     def cutter(self, digest: str, first: Chunks | None = None) -> Cutter:
         """A cutter for the text with that digest. Its first chunks may be known from when it was shorter."""
         return partial(self._cut, digest, first)
 
-    def keep(self, reading: str) -> None:
-        """Adds what was cut since the last time to the journal, with a reading. It goes when that is deleted."""
-        if self._journal is not None and self._fresh:
-            made = [(digest, limit, self._known[digest, limit].to_json()) for digest, limit in self._fresh]
-            cuts = [Cut(document=digest, limit=limit, tokenizer=self._tokenizer, chunks=one) for digest, limit, one in made]
-            self._journal.keep_cuts(reading, cuts)
-            self._fresh.clear()
+    def of(self, digest: str) -> list[Cut]:
+        """How the text with that digest was cut here, for a journal: with the chunks that it does not have yet."""
+        return [
+            Cut(
+                document=digest,
+                way=self._way(limit),
+                chunks=None if (text, limit) in self._kept else json.dumps(chunks.to_json()).encode(),
+            )
+            for (text, limit), chunks in self._known.items()
+            if text == digest
+        ]
+
+    def kept(self, digest: str) -> None:
+        """Notes that the journal has them now."""
+        self._kept |= {key for key in self._known if key[0] == digest}
 
     def _cut(self, digest: str, first: Chunks | None, text: Text, tokenizer: Tokenizer, limit: int) -> Chunks:
         key = digest, limit
         if key not in self._known:
             stored = self._stored(digest, text, tokenizer, limit)
             self._known[key] = cut(text, tokenizer, limit, first) if stored is None else stored
-            if stored is None:
-                self._fresh.append(key)
+            if stored is not None:
+                self._kept.add(key)
         return self._known[key]
 
     def _stored(self, digest: str, text: Text, tokenizer: Tokenizer, limit: int) -> Chunks | None:
         """What the journal has, if it still holds."""
-        found = self._journal and self._journal.cut(digest, limit, self._tokenizer)
-        chunks = Chunks.from_json(found.chunks) if found else Chunks()
+        found = self._journal and self._journal.cut(digest, self._way(limit))
+        if not found:
+            return None
+        try:
+            chunks = Chunks.from_json(json.loads(found))
+        except (ValueError, TypeError, KeyError, OverflowError):  # it is damaged
+            return None
         return chunks if chunks.hold(text, tokenizer, limit) else None
+
+    def _way(self, limit: int) -> str:
+        """How a text is cut: what its chunks follow from, as a digest, because a name may be any text."""
+        values: Sequence[str | int] = (CUTTING, self._tokenizer, limit)
+        return hashlib.sha256(json.dumps(values).encode()).hexdigest()

@@ -76,6 +76,10 @@ class JournalError(MemagentError, RuntimeError):
     """The journal cannot be opened, or a reading cannot be found, resumed or changed."""
 
 
+class JournalFileError(JournalError):
+    """The file of the journal cannot be opened, read or written: a full disk, a lock, damage."""
+
+
 class TaskError(MemagentError, ValueError):
     """A task cannot be generated as asked, or a task file is malformed."""
 

@@ -174,8 +174,8 @@ class Session:
         closed = record.status == "answered"
         check_cancelled()
         if not closed:
-            self.journal.claim(record.id)
-        self._cuts.keep(record.id)
+            self.journal.claim(record.id, cuts=self._cuts.of(self.document.digest))
+            self._cuts.kept(self.document.digest)
         reading = restore(self.journal, record.id, plan)
         if (self.paths and self.paths != before) or settings != self.settings.to_json():
             answered_by = reading.identity or self.settings.identity
@@ -210,8 +210,9 @@ class Session:
             planned=plan.turns,
             keep=count,
             base=held.to_json(),
+            cuts=self._cuts.of(self.document.digest),
         )
-        self._cuts.keep(record.id)
+        self._cuts.kept(self.document.digest)
         if settings != self.settings.to_json():
             self.journal.relocate(record.id, self.settings.to_json(), self.paths)
         return restore(self.journal, record.id, plan)
@@ -262,8 +263,9 @@ class Session:
             document=self._described(plan),
             plan_digest=plan.digest(),
             planned=plan.turns,
+            cuts=self._cuts.of(self.document.digest),
         )
-        self._cuts.keep(id)
+        self._cuts.kept(self.document.digest)
         return id
 
     def _described(self, plan: Plan) -> dict[str, Any]:

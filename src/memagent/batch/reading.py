@@ -12,7 +12,7 @@ from memagent.batch.jobs import Job
 from memagent.batch.records import answered, failed
 from memagent.batch.shared import SharedEngine, under_way
 from memagent.documents import Document, from_text, load
-from memagent.errors import ConfigError, DocumentError, JournalError, MemagentError, ModelError
+from memagent.errors import ConfigError, DocumentError, JournalError, JournalFileError, MemagentError, ModelError
 from memagent.journal import Journal
 from memagent.models.open import OpenModel
 from memagent.session import Progress, Session
@@ -81,6 +81,8 @@ class JobReader:
             if known is not None:
                 try:
                     return session.resume(known)
+                except JournalFileError:  # it cannot be read or written now: what it has is kept
+                    raise
                 except JournalError:  # the document has changed, or another process is at it
                     with suppress(JournalError):
                         self._journal.delete(known)

@@ -41,7 +41,7 @@ _BORDERS = (
     re.compile(r"\s+"),
 )
 _Made = TypeVar("_Made")
-# How many chunks are counted to find out whether a tokenizer still counts as it did.
+# How many chunks, spread over the text, are counted to find out whether a tokenizer still counts as it did.
 _COUNTED_AGAIN = 8
 # Raise it when the same text, tokenizer and limit give other chunks than before: those that are kept are then cut again.
 CUTTING = 1
@@ -121,25 +121,32 @@ class Chunks(Sequence[Chunk]):
         return hashlib.sha256(self._ends.tobytes()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready values."""
-        characters = [end - start for start, end in pairwise([0, *self._ends])]
-        return {"characters": characters, "tokens": list(self._tokens), "settled": self._settled}
+        """JSON-ready values: the characters and the tokens of each, and how many are settled."""
+        return {"characters": list(self._lengths()), "tokens": list(self._tokens), "settled": self._settled}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Chunks:
-        """The chunks that `to_json` wrote."""
+        """The chunks that `to_json` wrote. Raises ValueError, TypeError, KeyError or OverflowError for other values."""
         found = cls()
         found._ends, found._tokens = array("Q", accumulate(values["characters"])), array("I", values["tokens"])
-        found.tokens, found._settled = sum(found._tokens), values["settled"]
+        found.tokens, found._settled = sum(found._tokens), int(values["settled"])
         return found
 
     def hold(self, text: Text, tokenizer: Tokenizer, limit: int) -> bool:
-        """Whether they are chunks of `text` as `cut` makes them, by their ends and by counting a few of them."""
+        """Whether they are chunks of `text` as `cut` makes them, by their ends and by counting some of them: those that
+        have the most and the fewest tokens for their length, and a few that are spread over the text."""
         count = len(self)
         if not count or count != len(self._tokens) or self._ends[-1] != len(text) or max(self._tokens) > limit:
             return False
-        some = (self[number * (count - 1) // (_COUNTED_AGAIN - 1)] for number in range(_COUNTED_AGAIN))
-        return all(tokenizer.count(text.read(one.start, one.end)) == one.tokens for one in dict.fromkeys(some))
+        if not 0 <= self._settled <= count or min(self._lengths()) < 1:
+            return False
+        dense = [tokens / length for tokens, length in zip(self._tokens, self._lengths(), strict=True)]
+        spread = (number * (count - 1) // (_COUNTED_AGAIN - 1) for number in range(_COUNTED_AGAIN))
+        some = dict.fromkeys((dense.index(max(dense)), dense.index(min(dense)), *spread))
+        return all(tokenizer.count(text.read(self[one].start, self[one].end)) == self[one].tokens for one in some)
+
+    def _lengths(self) -> Iterator[int]:
+        return (end - start for start, end in pairwise([0, *self._ends]))
 
 
 # Gives the chunks of a text for a tokenizer and a limit: `cut`, or what knows them already.

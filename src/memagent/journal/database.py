@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from memagent.errors import JournalError
+from memagent.errors import JournalError, JournalFileError
 from memagent.files import create_private
 
 APPLICATION_ID = 0x4D454D41  # "MEMA": distinguishes a journal from other SQLite files
@@ -79,17 +79,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE turns ADD COLUMN splits TEXT NOT NULL DEFAULT '[]'",),
     # What verification came to, one object for each question; and what the turns before an extension came to.
     ("ALTER TABLE readings ADD COLUMN verdicts TEXT", "ALTER TABLE readings ADD COLUMN base TEXT"),
-    # The chunks of documents, which would take long to be cut again. They go with the reading that they were cut for.
+    # The chunks of documents, which would take long to be cut again, as long as there is a reading that was cut so.
     (
         """CREATE TABLE cuts (
+            key INTEGER PRIMARY KEY,
             document TEXT NOT NULL,
-            chunk_limit INTEGER NOT NULL,
-            tokenizer TEXT NOT NULL,
-            reading INTEGER NOT NULL REFERENCES readings (key) ON DELETE CASCADE,
-            chunks TEXT NOT NULL,
-            PRIMARY KEY (document, chunk_limit, tokenizer)
+            way TEXT NOT NULL,
+            chunks BLOB NOT NULL,
+            UNIQUE (document, way)
         )""",
-        "CREATE INDEX cuts_of ON cuts (reading)",
+        """CREATE TABLE cuts_used (
+            reading INTEGER NOT NULL REFERENCES readings (key) ON DELETE CASCADE,
+            cut INTEGER NOT NULL REFERENCES cuts (key),
+            PRIMARY KEY (reading, cut)
+        )""",
+        "CREATE INDEX readings_of_cut ON cuts_used (cut)",
     ),
 )
 
@@ -114,17 +118,17 @@ _EXPLAINED = {
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns errors of SQLite and the system into a JournalError that names the file and a remedy."""
+    """Turns errors of SQLite and the system into a JournalFileError that names the file and a remedy."""
     try:
         yield
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         words = next((text for start, text in _EXPLAINED.items() if name.startswith(start)), "failed")
-        raise JournalError(f"journal {path} {words} ({error})") from error
+        raise JournalFileError(f"journal {path} {words} ({error})") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise JournalError(f"journal {path} {_EXPLAINED['SQLITE_CORRUPT']} ({error})") from error
+        raise JournalFileError(f"journal {path} {_EXPLAINED['SQLITE_CORRUPT']} ({error})") from error
     except OSError as error:
-        raise JournalError(
+        raise JournalFileError(
             f"journal {path} cannot be opened ({error.strerror or error}); set MEMAGENT_HOME to another folder"
         ) from error
 

@@ -21,7 +21,7 @@ from memagent.home import data_folder
 from memagent.journal.database import connect, empty_log, explained, transaction
 from memagent.journal.owners import Owner
 from memagent.journal.redaction import redact, strip_urls
-from memagent.journal.rows import INSERT_CUT, INSERT_TURN, SELECT_CUT, cut_row, turn_entry, turn_row
+from memagent.journal.rows import INSERT_TURN, find_cut, leave_cuts, turn_entry, turn_row, use_cuts
 from memagent.journal.values import (
     JSON,
     Cut,
@@ -104,11 +104,12 @@ class Journal:
         document: Mapping[str, JSON],
         plan_digest: str,
         planned: int | None = None,
+        cuts: Iterable[Cut] = (),
     ) -> str:
         """Records a new reading, held by this journal, and returns its id: r- and twelve characters that sort by time.
 
-        `planned` is the number of turns expected. Raises JournalError for a setting that looks like a secret; URLs lose
-        their user:password@ and key-like parameters.
+        `planned` is the number of turns expected. `cuts` are kept as long as some reading uses them. Raises JournalError
+        for a setting that looks like a secret; URLs lose their user:password@ and key-like parameters.
         """
         texts = (
             question,
@@ -127,6 +128,7 @@ class Journal:
                 " owner, protocol) VALUES (?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [id, *map(pack, texts), planned, now, now, self._me, PROTOCOL],
             )
+            use_cuts(db, self._held(db, id), cuts)
         return id
 
     def append(self, id: str, entry: TurnEntry) -> None:
@@ -176,6 +178,7 @@ class Journal:
         planned: int | None,
         keep: int,
         base: Mapping[str, JSON],
+        cuts: Iterable[Cut] = (),
     ) -> None:
         """Goes on with a reading in the document as it is now, with its first `keep` turns, held by this journal.
 
@@ -195,25 +198,15 @@ class Journal:
                 " document = ?, base = ?, plan_digest = ?, planned = ?, owner = ?, touched = ? WHERE key = ?",
                 [text, summary, plan_digest, planned, self._me, time.time(), row["key"]],
             )
+            use_cuts(db, row["key"], cuts)
 
-    def keep_cuts(self, id: str, cuts: Iterable[Cut]) -> None:
-        """Records the chunks of the document of a reading, until it is deleted. What it had of another text goes."""
-        rows = [(cut, cut_row(cut)) for cut in cuts]
-        with self._write() as db:
-            key = self._row(id)["key"]
-            for cut, row in rows:
-                db.execute("DELETE FROM cuts WHERE reading = ? AND document != ?", [key, cut.document])
-                db.execute(INSERT_CUT, [key, *row])
-
-    def cut(self, document: str, limit: int, tokenizer: str) -> Cut | None:
-        """The chunks of at most `limit` tokens that some reading of that document left; None if there are none."""
+    def cut(self, document: str, way: str) -> bytes | None:
+        """The chunks of a document that some reading left, cut in this way, as JSON; None if there are none."""
         with self._use() as db:
-            row = db.execute(SELECT_CUT, [document, limit, tokenizer]).fetchone()
-            chunks = {} if row is None else json.loads(row["chunks"])
-        return Cut(document=document, limit=limit, tokenizer=tokenizer, chunks=chunks) if chunks else None
+            return find_cut(db, document, way)
 
-    def claim(self, id: str, *, force: bool = False) -> ReadingRecord:
-        """Takes over a reading to resume it, and returns its record.
+    def claim(self, id: str, *, force: bool = False, cuts: Iterable[Cut] | None = None) -> ReadingRecord:
+        """Takes over a reading to resume it, and returns its record. From now on, it uses these `cuts`, if there are any.
 
         Raises JournalError if it is answered already, if another live owner holds it, or if it is under way. `force` takes
         it all the same; the owner before is then refused at its next append, so that even this cannot mix two writers'
@@ -231,6 +224,8 @@ class Journal:
                 "UPDATE readings SET status = 'running', reason = NULL, owner = ?, touched = ? WHERE key = ?",
                 [self._me, time.time(), row["key"]],
             )
+            if cuts is not None:
+                use_cuts(db, row["key"], cuts)
             return self._record(self._row(row["id"]))
 
     def relocate(self, id: str, settings: Mapping[str, JSON], paths: Sequence[str] | None = None) -> None:
@@ -270,6 +265,7 @@ class Journal:
             owner = self._live_owner(row)
             if owner and owner != self._owner:
                 raise JournalError(f"reading {row['id']} is in use by {owner}: stop it before you delete the reading")
+            leave_cuts(db, row["key"])
             db.execute("DELETE FROM readings WHERE key = ?", [row["key"]])
         with self._use() as db:
             empty_log(db)

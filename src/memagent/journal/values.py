@@ -44,13 +44,12 @@ class TurnEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The chunks of at most `limit` tokens of the text with the digest `document`, as a JSON object, for the tokenizer of
-    that name."""
+    """The chunks of the text with the digest `document`, as JSON; `way` names tokenizer, limit and rules. Without chunks,
+    those that the journal has."""
 
     document: str
-    limit: int
-    tokenizer: str
-    chunks: Mapping[str, Any]
+    way: str
+    chunks: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
