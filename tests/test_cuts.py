@@ -166,6 +166,16 @@ def test_several_questions_keep_one_cut_and_two_readers_with_other_limits_two(jo
     assert begun.plan.budgets.chunk == 700
 
 
+def test_what_the_journal_has_is_not_written_again(journal) -> None:
+    one = session(journal, model())
+    one.start(["Which sea?"])
+    journal._db.execute("UPDATE cuts SET chunks = 'marked'")
+    [begun] = one.start(["Which line?"])
+    journal.fail(begun.id, "lost")
+    one.resume(begun.id)
+    assert [bytes(row["chunks"], "utf-8") for row in journal._db.execute("SELECT chunks FROM cuts")] == [b"marked"]
+
+
 def test_a_reader_that_is_chosen_takes_them_too(journal) -> None:
     assert asked_to_begin(journal, reader="auto") > 2 * len(TEXT)
     assert asked_to_begin(journal, "Which line?", reader="auto") < len(TEXT) / 4
@@ -277,19 +287,25 @@ def test_chunks_that_are_not_those_of_the_document_are_not_used(journal, broken)
 
 
 class Foreign(ByteTokenizer):
-    """Has a token for each letter, and four for each Chinese one, which has three bytes."""
+    """Has a token for each letter, and four for some."""
+
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
 
     def count(self, text: str) -> int:
         return len(self.ends(text))
 
     def ends(self, text: str) -> list[int]:
-        return [end for end, letter in enumerate(text, 1) for _ in range(4 if letter == "\u6d77" else 1)]
+        return [end for end, letter in enumerate(text, 1) for _ in range(4 if letter == self.letter else 1)]
 
 
 def test_a_tokenizer_that_counts_otherwise_in_one_place_only_is_noticed(journal) -> None:
-    text = TEXT[:60_100] + "\u6d77" * 150 + TEXT[60_100:]  # between two of the chunks that are spread over the text
-    asked_to_begin(journal, text=text)
-    assert asked_to_begin(journal, tokenizer=Counting(Foreign()), text=text) > 2 * len(text)
+    """Where letters are rare, or in a third of the text."""
+    rare = TEXT[:60_100] + "\u6d77" * 150 + TEXT[60_100:]  # of three bytes; between chunks that are spread over the text
+    third = TEXT[:40_000] + TEXT[40_000:80_000].replace("s", "#") + TEXT[80_000:]
+    for text, letter in ((rare, "\u6d77"), (third, "#")):
+        asked_to_begin(journal, text=text)
+        assert asked_to_begin(journal, tokenizer=Counting(Foreign(letter)), text=text) > 2 * len(text)
 
 
 def test_a_reading_that_grows_keeps_the_chunks_of_its_text_as_it_is_now(journal, tmp_path) -> None:
