@@ -167,13 +167,23 @@ def test_several_questions_keep_one_cut_and_two_readers_with_other_limits_two(jo
 
 
 def test_what_the_journal_has_is_not_written_again(journal) -> None:
+    said = list[str]()
+    journal._db.set_trace_callback(said.append)
     one = session(journal, model())
-    one.start(["Which sea?"])
-    journal._db.execute("UPDATE cuts SET chunks = 'marked'")
-    [begun] = one.start(["Which line?"])
+    [begun, _] = one.start(["Which sea?", "Which line?"])
+    session(journal, model()).start(["Which ship?"])
     journal.fail(begun.id, "lost")
-    one.resume(begun.id)
-    assert [bytes(row["chunks"], "utf-8") for row in journal._db.execute("SELECT chunks FROM cuts")] == [b"marked"]
+    session(journal, model()).resume(begun.id)
+    assert len([statement for statement in said if statement.startswith("INSERT INTO cuts (")]) == 1
+
+
+def test_models_have_chunks_of_their_own(journal) -> None:
+    for most in (4, 0.1):
+        for name, tokenizer in (("one", ByteTokenizer()), ("other", Wider())):
+            opened = model(Counting(tokenizer))
+            settings = make_settings(opened, model=name, base_url="http://host/v1", profile="default", **OPTIONS)
+            Session(from_text(TEXT), opened, settings, journal).start(["Which sea?"])
+            assert opened.engine.tokenizer.asked < most * len(TEXT)
 
 
 def test_a_reader_that_is_chosen_takes_them_too(journal) -> None:
@@ -346,6 +356,10 @@ def test_chunks_come_back_as_they_were() -> None:
     assert made.hold(StringText(TEXT), ByteTokenizer(), 50)
     assert not made.hold(StringText(TEXT), ByteTokenizer(), 40)
     assert not Chunks().hold(StringText(""), ByteTokenizer(), 50)
+    values = made.to_json()
+    empty = {"characters": [0, *values["characters"]], "tokens": [0, *values["tokens"]]}
+    for change in ({"settled": len(made) + 1}, {"settled": -1}, empty):
+        assert not Chunks.from_json({**values, **change}).hold(StringText(TEXT), ByteTokenizer(), 50)
 
 
 def test_a_dry_run_and_a_reading_without_a_journal_cut_for_themselves() -> None:
