@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from memagent.core import Chunks, Cutter, Text, Tokenizer, cut
@@ -30,21 +31,16 @@ class Cuts:
         """A cutter for the text with that digest. Its first chunks may be known from when it was shorter."""
         return partial(self._cut, digest, first)
 
-    def of(self, digest: str) -> list[Cut]:
-        """How the text with that digest was cut here, for a journal: with the chunks that it does not have yet."""
-        return [
-            Cut(
-                document=digest,
-                way=self._way(limit),
-                chunks=None if (text, limit) in self._kept else json.dumps(chunks.to_json()).encode(),
-            )
-            for (text, limit), chunks in self._known.items()
-            if text == digest
-        ]
+    @contextmanager
+    def kept(self, digest: str) -> Iterator[list[Cut]]:
+        """How the text with that digest was cut here, for a journal to keep in this block: with the chunks that it does not
+        have yet."""
+        keys = [key for key in self._known if key[0] == digest]
+        yield [Cut(document=digest, way=self._way(key[1]), chunks=self._fresh(key)) for key in keys]
+        self._kept.update(keys)
 
-    def kept(self, digest: str) -> None:
-        """Notes that the journal has them now."""
-        self._kept |= {key for key in self._known if key[0] == digest}
+    def _fresh(self, key: tuple[str, int]) -> bytes | None:
+        return None if key in self._kept else json.dumps(self._known[key].to_json()).encode()
 
     def _cut(self, digest: str, first: Chunks | None, text: Text, tokenizer: Tokenizer, limit: int) -> Chunks:
         key = digest, limit

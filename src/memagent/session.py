@@ -116,12 +116,12 @@ class Session:
         self._choose(questions)
         return map(self.plan, questions)
 
-    def plan(self, question: str, first: Chunks | None = None) -> Plan:
-        """The plan for a question. The first chunks may be known; the document is cut once for all questions. Raises
-        ConfigError."""
-        return self._plan(question, self.document, self.document.digest, first)
+    def plan(self, question: str) -> Plan:
+        """The plan for a question; the document is cut once for all. Raises ConfigError."""
+        return self._plan(question, self.document, self.document.digest)
 
     def _plan(self, question: str, text: Text, digest: str, first: Chunks | None = None) -> Plan:
+        """The plan for a question in the text with that digest, whose first chunks may be known."""
         self._choose([question])
         return make_plan(text, question, self.settings, self.opened, self._cuts.cutter(digest, first))
 
@@ -174,8 +174,8 @@ class Session:
         closed = record.status == "answered"
         check_cancelled()
         if not closed:
-            self.journal.claim(record.id, cuts=self._cuts.of(self.document.digest))
-            self._cuts.kept(self.document.digest)
+            with self._cuts.kept(self.document.digest) as cuts:
+                self.journal.claim(record.id, cuts=cuts)
         reading = restore(self.journal, record.id, plan)
         if (self.paths and self.paths != before) or settings != self.settings.to_json():
             answered_by = reading.identity or self.settings.identity
@@ -199,20 +199,20 @@ class Session:
         old = self._plan(record.question, Beginning(self.document, before), str(record.document["digest"]))
         settings = self._as_begun(record)
         self.journal.check(record.id, settings=settings, document=record.document, plan_digest=old.digest())
-        plan = self.plan(record.question, old.chunks.settled)
+        plan = self._plan(record.question, self.document, self.document.digest, old.chunks.settled)
         held = base(self.journal, record.id)
         count = keep(self.journal.turns(record.id, held.turns), old.chunks, plan.chunks, held)
         check_cancelled()
-        self.journal.extend(
-            record.id,
-            document=self._described(plan),
-            plan_digest=plan.digest(),
-            planned=plan.turns,
-            keep=count,
-            base=held.to_json(),
-            cuts=self._cuts.of(self.document.digest),
-        )
-        self._cuts.kept(self.document.digest)
+        with self._cuts.kept(self.document.digest) as cuts:
+            self.journal.extend(
+                record.id,
+                document=self._described(plan),
+                plan_digest=plan.digest(),
+                planned=plan.turns,
+                keep=count,
+                base=held.to_json(),
+                cuts=cuts,
+            )
         if settings != self.settings.to_json():
             self.journal.relocate(record.id, self.settings.to_json(), self.paths)
         return restore(self.journal, record.id, plan)
@@ -257,16 +257,15 @@ class Session:
     def _enter(self, plan: Plan) -> str | None:
         if self.journal is None:
             return None
-        id = self.journal.start(
-            question=plan.question,
-            settings=self.settings.to_json(),
-            document=self._described(plan),
-            plan_digest=plan.digest(),
-            planned=plan.turns,
-            cuts=self._cuts.of(self.document.digest),
-        )
-        self._cuts.kept(self.document.digest)
-        return id
+        with self._cuts.kept(self.document.digest) as cuts:
+            return self.journal.start(
+                question=plan.question,
+                settings=self.settings.to_json(),
+                document=self._described(plan),
+                plan_digest=plan.digest(),
+                planned=plan.turns,
+                cuts=cuts,
+            )
 
     def _described(self, plan: Plan) -> dict[str, Any]:
         """What the journal has of the document."""
