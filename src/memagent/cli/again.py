@@ -103,11 +103,11 @@ class Reopening:
 
 
 def _note_moved(session: Session, record: ReadingRecord, progress: Progress | None = None) -> None:
-    """Says that the model of a reading is asked elsewhere than before, if it is. Of an answer that was verified, or is not
-    to be, nothing is asked."""
+    """Says that the model of a reading is asked elsewhere than before, if it is. For an
+    answer that was verified, or is not to be, it is not asked."""
     begun = Settings.from_json(record.settings)
-    told = progress is not None and progress.closed and not (session.verified and not progress.verdicts)
-    if begun.base_url and session.settings.identity != begun.identity and not told:
+    asked = progress is None or not progress.closed or (session.verified and not progress.verdicts)
+    if asked and begun.base_url and session.settings.identity != begun.identity:
         note(f"the model is asked at {session.settings.identity}; so far it was {begun.identity}")
 
 

@@ -101,8 +101,13 @@ class Tools:
         """
         given = [*([path] if path else []), *(paths or [])]
         what = Question(
-            question=question, paths=given, text=text, reader=reader, schema=schema, skip_broken=skip_broken
-        )  # fmt: skip
+            question=question,
+            paths=given,
+            text=text,
+            reader=reader,
+            schema=schema,
+            skip_broken=skip_broken,
+        )
         return await self._read(context, partial(self.desk.asked, what), roots)
 
     async def ask_again(
