@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memagent.cli.console import _Lenient
+from memagent.cli.streams import Lenient
 from tests.cli.conftest import book_text, reader
 from tests.faults import Fault, FaultServer
 
@@ -39,7 +39,7 @@ def test_neither_writing_nor_flushing_messages_fails() -> None:
         def flush(self) -> None:
             raise OSError(28, "No space left on device")
 
-    stream = _Lenient(Full())
+    stream = Lenient(Full())
     assert stream.write("four") == 4
     stream.flush()
     assert stream.isatty() is False

@@ -25,7 +25,8 @@ from memagent.cli import (
     train,
     watch,
 )
-from memagent.cli.console import prepare_streams, run_app
+from memagent.cli.console import run_app
+from memagent.cli.streams import prepare_streams
 
 app = typer.Typer(
     name="memagent",

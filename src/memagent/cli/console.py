@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, TextIO, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,15 +14,11 @@ from rich.markup import escape
 from rich.segment import Segment
 
 from memagent.cli import interrupts
+from memagent.cli.streams import OutputLost
 from memagent.errors import DocumentError, JournalError, MemagentError, MissingExtraError, ModelError
 from memagent.harmful import clean
 
 NOT_FOUND, USAGE, DOCUMENT, MODEL, UNWRITTEN, INTERRUPTED = 1, 2, 3, 4, 5, interrupts.EXIT_CODE
-
-
-class _OutputLost(Exception):  # noqa: N818  # no error of memagent: `boundary` and `run_app` catch it
-    """Standard output does not take what is written: why, or nothing if its reader has gone away."""
-
 
 # Answers go to standard output, everything else to standard error.
 out = Console(highlight=False, soft_wrap=True, emoji=False)
@@ -36,7 +29,7 @@ def run_app(app: Callable[[], None]) -> None:
     """Runs a command line. What it prints outside of `boundary`, such as help, may be lost as well."""
     try:
         app()
-    except _OutputLost as error:
+    except OutputLost as error:
         raise SystemExit(_lost(error, [])) from None
 
 
@@ -51,7 +44,7 @@ def boundary() -> Iterator[list[str]]:
     try:
         yield hints
         sys.stdout.flush()
-    except _OutputLost as error:
+    except OutputLost as error:
         raise typer.Exit(_lost(error, hints)) from None
     except KeyboardInterrupt:
         interrupted = True
@@ -66,78 +59,12 @@ def boundary() -> Iterator[list[str]]:
             raise typer.Exit(INTERRUPTED) from None
 
 
-def _lost(error: _OutputLost, hints: Sequence[str]) -> int:
+def _lost(error: OutputLost, hints: Sequence[str]) -> int:
     """Says why standard output was lost, and returns the exit code."""
     if str(error):
         _say([f"[bold red]memagent:[/] cannot write to standard output: {error}", *map(plain, hints)])
     sys.stdout = None  # Python must not write to it at exit
     return UNWRITTEN
-
-
-def prepare_streams() -> None:
-    """Lets what is written to a closed standard output go nowhere, and writes characters that the encoding of the terminal
-    or file does not support as escapes. What cannot be written to standard error is lost."""
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # for as long as we run
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    sys.stdout = cast(TextIO, _Output(sys.stdout))
-    if sys.stderr is not None:
-        sys.stderr = cast(TextIO, _Lenient(sys.stderr))
-
-
-class _Output:
-    """Standard output, or its buffer, whose errors say that they are its own."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, data: Any) -> int:
-        with _writing():
-            return int(self._stream.write(data))
-
-    def writelines(self, lines: Iterable[Any]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        with _writing():
-            self._stream.flush()
-
-    @property
-    def buffer(self) -> _Output:
-        return _Output(self._stream.buffer)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _OutputLost("" if isinstance(error, BrokenPipeError) else error.strerror) from error
-
-
-class _Lenient:
-    """A stream for progress and warnings. If nobody reads them any more, or their disk is full, the reading goes on."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def print_json(value: Any) -> None:

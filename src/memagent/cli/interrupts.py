@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from memagent.cli.streams import OutputLost
+
 EXIT_CODE = 130
 _ECHO = 1.0  # seconds within which another signal counts as the same interrupt
 _AGAIN = 0.02  # seconds until the next attempt to stop during an import
@@ -64,7 +66,7 @@ def held() -> Iterator[None]:
 def leave() -> None:
     """Ends an interrupted program after cleanup, without the interpreter's shutdown, which could be interrupted too."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed, full, or there is none
+        with contextlib.suppress(OutputLost, OSError, ValueError, AttributeError):
             stream.flush()
     gc.collect()  # destructors release the semaphores of worker processes
     os._exit(EXIT_CODE)
