@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import json
 import os
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 
 from memagent.errors import JournalError
 from memagent.journal import Journal, TurnEntry, database, default_path, owners
+from memagent.journal.values import Cut
 
 SETTINGS = {"model": "scripted", "budgets": {"chunk": 5000, "memory": 1024}, "sampling": {"temperature": 0.0}}
 DOCUMENT = {"name": "book.txt", "sha256": "ab" * 32, "characters": 1_000_000}
@@ -730,7 +732,7 @@ def sqlite_file(path: Path, *statements: str) -> None:
         ),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={database.APPLICATION_ID}", "PRAGMA user_version=99"),
-            "was written by a newer memagent .schema 99, this one supports 5.; upgrade memagent",
+            "was written by a newer memagent .schema 99, this one supports 6.; upgrade memagent",
         ),
     ],
 )
@@ -817,7 +819,7 @@ def test_older_files_are_brought_forward_or_left_as_they_were(path: Path, monkey
     monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:-1], ("ALTER TABLE readings ADD COLUMN note TEXT",)))
     with Journal.open(path) as journal:
         assert journal._db.execute("SELECT note FROM readings").fetchone()[0] is None
-        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 6
+        assert journal._db.execute("PRAGMA user_version").fetchone()[0] == 7
         assert list(journal.turns(id)) == [turn(0)]
 
 
@@ -850,6 +852,54 @@ def test_a_journal_of_the_first_schema_can_be_looked_at_and_its_readings_cannot_
             with pytest.raises(JournalError, match=r"started by an older memagent.*show and export"):
                 act("r-0old0reading")
         journal.delete("r-0old0reading")
+
+
+READING_OF_THE_FIFTH_SCHEMA = """INSERT INTO readings (key, id, status, question, settings, document, plan_digest, created,
+    touched, protocol) VALUES (1, 'r-0old0reading', 'running', 'Who?', '{}', '{}', 'd', 0, 0, 2)"""
+CUTS_OF_ONE_READING = """INSERT INTO cuts (document, chunk_limit, tokenizer, reading, chunks)
+    VALUES ('d', 500, 't', 1, '[]')"""
+CUTS_OF_SEVERAL = "INSERT INTO cuts (document, way, chunks) VALUES ('d', 'w', 'x')"
+
+
+@pytest.mark.parametrize(
+    ("last", "kept"),
+    [(database.MIGRATIONS[4], CUTS_OF_ONE_READING), (database.MIGRATIONS[5][2:], CUTS_OF_SEVERAL)],
+    ids=["cuts of one reading", "cuts of several readings"],
+)
+def test_both_kinds_of_journals_of_the_fifth_schema_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[str, ...], kept: str
+) -> None:
+    with monkeypatch.context() as then:
+        then.setattr(database, "MIGRATIONS", (*database.MIGRATIONS[:4], last))
+        old = database.connect(path, wait=1)
+        old.execute(READING_OF_THE_FIFTH_SCHEMA)
+        old.execute(kept)
+        old.close()
+    with Journal.open(path) as journal:
+        assert journal.show("r-0old0reading").question == "Who?"
+        assert journal._db.execute("SELECT count(*) FROM cuts").fetchone()[0] == 0
+        cut = Cut(document="d", way="w", chunks=b"chunks")
+        other = journal.start(**{**START, "cuts": (cut,)})
+        assert journal.cut("d", "w") == b"chunks"
+        journal.delete(other)
+        assert journal.cut("d", "w") is None
+
+
+# One digest for each entry that has been on the main branch. A failure here means that journals on users' disks would miss
+# a change: leave the entry as it was, and add another one with its digest.
+PUBLISHED = [
+    "ba9d68d7b04da807",
+    "216e605a45f429c7",
+    "47f053a59bed66c6",
+    "314e907180070f7b",
+    "4bffb3c2b9fc21ac",
+    "d5358f81660d2550",
+]
+
+
+def test_no_published_migration_is_changed() -> None:
+    digests = [hashlib.sha256(repr(entry).encode()).hexdigest()[:16] for entry in database.MIGRATIONS]
+    assert digests == PUBLISHED
 
 
 def test_a_turn_is_stored_once(journal: Journal) -> None:

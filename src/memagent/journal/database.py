@@ -14,7 +14,8 @@ from memagent.files import create_private
 
 APPLICATION_ID = 0x4D454D41  # "MEMA": distinguishes a journal from other SQLite files
 
-# Entry n brings a file from schema n to schema n + 1. Entries are never changed once released, only added.
+# Entry n brings a file from schema n to schema n + 1. Entries are never changed once they are on the main branch,
+# only added: files of each schema are on someone's disk.
 #
 # `readings` does not store the number of turns or the time of the last one: both follow from the last turn. An append
 # therefore inserts one row and rewrites nothing, however long question and settings are.
@@ -79,8 +80,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE turns ADD COLUMN splits TEXT NOT NULL DEFAULT '[]'",),
     # What verification came to, one object for each question; and what the turns before an extension came to.
     ("ALTER TABLE readings ADD COLUMN verdicts TEXT", "ALTER TABLE readings ADD COLUMN base TEXT"),
-    # The chunks of documents, which would take long to be cut again, as long as there is a reading that was cut so.
+    # The chunks of documents as they were kept at first: one reading owned them.
     (
+        """CREATE TABLE cuts (
+            document TEXT NOT NULL,
+            chunk_limit INTEGER NOT NULL,
+            tokenizer TEXT NOT NULL,
+            reading INTEGER NOT NULL REFERENCES readings (key) ON DELETE CASCADE,
+            chunks TEXT NOT NULL,
+            PRIMARY KEY (document, chunk_limit, tokenizer)
+        )""",
+        "CREATE INDEX cuts_of ON cuts (reading)",
+    ),
+    # The chunks of documents, which would take long to be cut again, as long as there is a reading that was cut so. Some
+    # files of schema 5 have these tables already. What they hold can be cut again, so that both kinds begin anew.
+    (
+        "DROP TABLE IF EXISTS cuts_used",
+        "DROP TABLE cuts",
         """CREATE TABLE cuts (
             key INTEGER PRIMARY KEY,
             document TEXT NOT NULL,
