@@ -293,6 +293,31 @@ def test_links_to_nothing_and_closed_folders_are_left_out_where_broken_files_are
         assert type(raised.value) is DocumentError
 
 
+@pytest.mark.parametrize("pattern", ["**/*.txt", "*/*.txt", "de*/**/c.txt"])
+def test_a_pattern_passes_over_no_closed_folder_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    write(tmp_path, deep__c_txt="c", deep__closed__b_txt="b", closed__a_txt="a")
+    write(tmp_path / ".hidden", closed__a_txt="a")
+    listed = os.scandir
+
+    def deny(folder: Any = ".") -> Any:  # root may open any folder
+        if Path(folder).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", deny)
+    with pytest.raises(BrokenFileError, match=r"closed: cannot be read \(Permission denied\)"):
+        load(f"{tmp_path}/{pattern}")
+    closed = {"**/*.txt": ["closed", "deep/closed"], "*/*.txt": ["closed"], "de*/**/c.txt": ["deep/closed"]}[pattern]
+    with load(f"{tmp_path}/{pattern}", skip_broken=True) as document:
+        assert document.read(0, 9) == "c"
+        assert [one.path for one in document.skipped if one.broken] == [f"{tmp_path}/{name}" for name in closed]
+    (tmp_path / "deep" / "c.txt").unlink()
+    with pytest.raises(DocumentError, match=r"no document to read here\. Left out: .*closed: cannot be read"):
+        load(f"{tmp_path}/{pattern}", skip_broken=True)
+
+
 def test_what_is_left_out_is_named_once_where_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(b"%PDF-1.7\nhalf")
     with pytest.raises(DocumentError, match="there is no document to read here") as raised:

@@ -118,9 +118,14 @@ def _glob(pattern: str, skip_broken: bool) -> Iterator[Found | Skipped]:
         )
     if "\0" in pattern or not glob.has_magic(pattern):
         raise DocumentError(f"{_shown(pattern)}: there is no such file or folder. {_remedy(pattern)}")
-    matches = sorted(_matches(pattern), key=_natural)
-    if not matches:
+    parts = Path(pattern).parts
+    fixed = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    wild = parts[len(fixed.parts) :]
+    matches = sorted(map(str, _matches(fixed, wild)), key=_natural)
+    closed = [broken(str(folder), error, skip_broken=skip_broken) for folder, error in _closed(fixed, wild)]
+    if not matches and not closed:
         raise DocumentError(f"{_shown(pattern)}: no file matches this pattern. {_remedy(pattern)}")
+    yield from closed
     for match in matches:
         yield from _part(Path(match), skip_broken)
 
@@ -146,22 +151,30 @@ def _remedy(path: str) -> str:
     return "Check its name" if Path(path).is_absolute() else f"Relative paths start at {Path.cwd()}"
 
 
-def _matches(pattern: str) -> Iterator[str]:
-    """Paths that match, hidden ones only if the pattern says so. By pathlib: glob.glob follows links, in circles too."""
-    parts = Path(pattern).parts
-    fixed = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), parts))
-    wild = parts[len(fixed.parts) :]
+def _matches(fixed: Path, wild: Sequence[str]) -> Iterator[Path]:
+    """Paths below a folder that match, hidden ones only if the pattern says so. By pathlib: glob.glob follows links, in
+    circles too."""
     hidden_too = any(part.startswith(".") for part in wild)
     try:
         for match in fixed.glob("/".join(wild)):
             if hidden_too or not any(part.startswith(".") for part in match.relative_to(fixed).parts):
-                yield str(match)
+                yield match
     except OSError as error:
         raise _unreadable(fixed, error) from error
     except ValueError as error:  # for example a**b
-        raise DocumentError(
-            f"{_shown(pattern)}: not a pattern ({error}). Use * within a name and ** for any folders"
-        ) from error
+        pattern = _shown(str(Path(fixed, *wild)))
+        raise DocumentError(f"{pattern}: not a pattern ({error}). Use * within a name and ** for any folders") from error
+
+
+def _closed(fixed: Path, wild: Sequence[str]) -> Iterator[tuple[Path, DocumentError]]:
+    """The folders in which a pattern looks for names and that cannot be opened: pathlib passes over them in silence."""
+    folders = {fixed, *(folder for end in range(1, len(wild)) for folder in _matches(fixed, wild[:end]))}
+    for folder in sorted(folders):
+        try:
+            if folder.is_dir():
+                os.scandir(folder).close()
+        except OSError as error:
+            yield folder, _unreadable(folder, error)
 
 
 def _part(path: Path, skip_broken: bool, *, followed: bool = True) -> Iterator[Found | Skipped]:
