@@ -12,10 +12,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Self
 
 from memagent.core import Chunks, Cutter, Text, Tokenizer, cut
 from memagent.core.chunking import CUTTING
 from memagent.journal import Cut, Journal
+from memagent.settings import Settings
 
 
 class Cuts:
@@ -26,6 +28,12 @@ class Cuts:
         self._tokenizer = tokenizer
         self._known: dict[tuple[str, int], Chunks] = {}
         self._kept = set[tuple[str, int]]()
+
+    @classmethod
+    def of(cls, settings: Settings, journal: Journal | None) -> Self:
+        """Those for a model and a journal. Wherever a model is served, it is expected to count alike; chunks that are taken
+        from the journal are counted to see that it does."""
+        return cls(journal, settings.model if settings.base_url else settings.identity)
 
     def cutter(self, digest: str, first: Chunks | None = None) -> Cutter:
         """A cutter for the text with that digest. Its first chunks may be known from when it was shorter."""

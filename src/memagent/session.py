@@ -90,6 +90,7 @@ class Session:
         paths: Sequence[str] = (),
         verified: bool = True,
         label: Mapping[str, Any] | None = None,
+        cuts: Cuts | None = None,
     ) -> None:
         self.document = document
         self.opened = opened
@@ -98,8 +99,7 @@ class Session:
         self.paths = list(paths)
         self.verified = verified
         self.label = dict(label or {})
-        # Wherever a model is served, it counts alike; `Cuts` sees to it that it does.
-        self._cuts = Cuts(journal, settings.model if settings.base_url else settings.identity)
+        self._cuts = cuts or Cuts.of(settings, journal)
         self.choice: Choice | None = None
 
     def _choose(self, questions: Sequence[str]) -> None:

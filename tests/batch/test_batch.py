@@ -12,6 +12,7 @@ import pytest
 
 from memagent.batch import records as records_of
 from memagent.batch.jobs import Job
+from memagent.core import cut
 from memagent.documents import Document
 from memagent.errors import MemagentError
 from tests.batch.conftest import LINE, SERVED, code, records, reply, timeless, write_jobs
@@ -234,6 +235,20 @@ def test_a_dry_run_sums_over_the_jobs_and_calls_nothing(memagent, server, tmp_pa
     assert result.json["prompt_tokens"] == 2 * alone.json["prompt_tokens"]
     assert (result.json["jobs"], result.json["failing"], len(server.requests)) == (3, 1, 0)
     assert re.search(r"warning: job '\S+': '\S+d2\.txt': there is no such file", " ".join(result.err.split()))
+
+
+def test_a_dry_run_cuts_a_document_of_many_jobs_once(memagent, server, tmp_path, monkeypatch):
+    jobs = write_jobs(tmp_path, 2)
+    jobs.write_text(jobs.read_text().replace("d1.txt", "d0.txt"))
+    texts: list[object] = []
+
+    def counted(text, tokenizer, limit, known=None):
+        texts.append(text)
+        return cut(text, tokenizer, limit, known)
+
+    monkeypatch.setattr("memagent.cuts.cut", counted)
+    result = memagent("batch", jobs, "--dry-run", "--base-url", server.url, *SERVED, "--json")
+    assert (result.json["jobs"], result.json["failing"], len(texts)) == (2, 0, 1)
 
 
 def test_options_that_do_not_go_together_are_refused(memagent, tmp_path):

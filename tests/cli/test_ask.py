@@ -142,6 +142,15 @@ def test_a_direct_dry_run_counts_the_document_once(memagent, book, server, serve
     assert estimate["tokens"] < estimate["prompt_tokens"] < estimate["tokens"] + 1000
 
 
+def test_a_dry_run_takes_the_chunks_of_an_earlier_reading(memagent, book, served, monkeypatch):
+    asked = ["ask", book, "-q", QUESTION, "--json", *served]
+    before = memagent(*asked, "--dry-run").json
+    memagent(*asked)
+    monkeypatch.setattr("memagent.cuts.cut", lambda *_: pytest.fail("the document was cut again"))
+    again = memagent(*asked, "--dry-run").json
+    assert again == {**before, "seconds": again["seconds"]}
+
+
 @pytest.mark.parametrize("more", [[], ["--no-journal"]])
 def test_a_dry_run_makes_no_journal(memagent, book, served, home, more):
     result = memagent("ask", book, "-q", QUESTION, "--dry-run", *served, *more)

@@ -10,7 +10,7 @@ import typer
 
 from memagent.cli.again import Reopening, follow_up
 from memagent.cli.console import boundary
-from memagent.cli.estimate import print_estimate
+from memagent.cli.estimate import past, print_estimate
 from memagent.cli.hints import Hint
 from memagent.cli.options import (
     AsJson,
@@ -84,7 +84,7 @@ def ask(
         document = _document(stack, given, {"encoding": encoding, "skip_broken": skip_broken}, as_json)
         opened = chosen.opened(stack)
         settings = chosen.settings(opened, schema=schema_of(form), **({"reader": "direct"} if direct else {}))
-        journal = None if no_journal or dry_run else stack.enter_context(Journal.open())
+        journal = past(stack) if dry_run else None if no_journal else stack.enter_context(Journal.open())
         session = Session(document, opened, settings, journal, paths=located, verified=not no_verify)
         if together:
             asked = session.together(asked)

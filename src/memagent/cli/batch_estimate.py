@@ -9,6 +9,7 @@ from memagent.batch.reading import loaded
 from memagent.cli import interrupts
 from memagent.cli.console import print_json, warn, write
 from memagent.cli.estimate import estimate
+from memagent.cuts import Cuts
 from memagent.errors import ConfigError, DocumentError
 from memagent.models.open import OpenModel
 from memagent.session import Session
@@ -21,7 +22,9 @@ _SUMMED = ("tokens", "calls", "prompt_tokens", "completion_tokens")
 def print_estimate(
     file: JobFile, opened: OpenModel, settings: Sequence[Settings], *, verified: bool, as_json: bool
 ) -> None:
-    """Prints the sums over all jobs. Every document is loaded and counted once, one at a time. Counts are upper bounds."""
+    """Prints the sums over all jobs. Documents are loaded one at a time, and each is cut once, however
+    many jobs it has. Counts are upper bounds."""
+    cuts = Cuts.of(settings[0], None)  # the forms of jobs have one model
     totals = dict.fromkeys(_SUMMED, 0)
     checks = dict.fromkeys(_SUMMED[1:], 0)
     refused: list[str] = []
@@ -29,7 +32,7 @@ def print_estimate(
         interrupts.check()
         try:
             with loaded(job) as document:
-                session = Session(document, opened, settings[job.form], verified=verified)
+                session = Session(document, opened, settings[job.form], verified=verified, cuts=cuts)
                 values = estimate(session, job.questions, None, None)
         except (DocumentError, ConfigError) as error:
             refused.append(f"job {job.id!r}: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from memagent.cli.console import print_json, write
@@ -17,10 +18,21 @@ from memagent.session import Session
 _LIMIT = ", without repeated turns"
 
 
+def past(stack: ExitStack) -> Journal | None:
+    """The journal, if there is one that can be used: an estimate makes none, and works without it."""
+    if not default_path().is_file():
+        return None
+    with suppress(JournalError):
+        return stack.enter_context(Journal.open())
+    return None
+
+
 def print_estimate(
     session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None, as_json: bool
 ) -> None:
-    """Prints tokens, chunks, calls, and estimates of time and cost. The cost assumes that every memory is full."""
+    """Prints tokens, chunks, calls, and estimates of time and cost. The cost assumes that every memory is full.
+
+    Chunks that the session's journal has are not cut again, and times are those of its readings."""
     values = estimate(session, questions, price_in, price_out)
     if as_json:
         print_json(values)
@@ -144,13 +156,7 @@ def _from_past(session: Session, reader: str, readings: int, tokens: int) -> flo
 
 def _finished(session: Session, reader: str) -> list[ReadingRecord]:
     """The latest finished readings with the same model, the most recently finished first."""
-    if not default_path().is_file():
-        return []  # do not create a journal
-    try:
-        with Journal.open() as journal:
-            records = journal.list(limit=50, status="answered")
-    except JournalError:
-        return []  # the estimate works without it
+    records = session.journal.list(limit=50, status="answered") if session.journal else []
     same = [
         record
         for record in records
