@@ -52,7 +52,7 @@ task = [{name = "vt", task = "vt", tokens = [1024, 2048], samples = 2}]
 name = "hops"  # the model fails some of these: a batch in which all readings are right has nothing to compare
 task = "multihop"
 options = {hops = 3}
-tokens = [1500, 2000]
+tokens = [900, 1200]
 """
 
 
