@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import docx
+import pptx
 import pypdf
+from odf import opendocument, table
+from odf import text as odf
+from pptx.util import Inches
 
 
 def write_pdf(path: Path, pages: Sequence[str]) -> Path:
@@ -63,6 +67,73 @@ def write_docx(path: Path) -> Path:
 
 
 DOCX_TEXT = "The title\nBefore the table.\nname\t\tage\nAda\tnée Byron\t36\nAfter\tthe table.\n\nThe end, größer."
+
+
+SLIDES = [
+    "The plan\n\nFirst point\nSecond point\n\nSay hello.\nThen wait.\n\n",
+    "",
+    "Figures\n\nname\t\tage\nAda\tnée Byron\t36\n\nIn a group\n\n",
+]
+
+
+def write_pptx(path: Path) -> Path:
+    """A presentation of SLIDES: points with speaker notes, nothing, and a table with a group of shapes."""
+    made = pptx.Presentation()
+    points = made.slides.add_slide(made.slide_layouts[1])
+    points.shapes.title.text = "The plan"
+    points.placeholders[1].text = "First point\nSecond point"
+    points.notes_slide.notes_text_frame.text = "Say hello.\nThen wait."
+    made.slides.add_slide(made.slide_layouts[6])
+    figures = made.slides.add_slide(made.slide_layouts[5])
+    figures.shapes.title.text = "Figures"
+    where = Inches(1), Inches(1), Inches(5), Inches(1)
+    cells = figures.shapes.add_table(2, 3, *where).table
+    for row, values in enumerate((("name", "", "age"), ("Ada", "née Byron", "36"))):
+        for column, value in enumerate(values):
+            cells.cell(row, column).text = value
+    figures.shapes.add_group_shape().shapes.add_textbox(*where).text_frame.text = "In a group"
+    made.save(str(path))
+    return path
+
+
+ODT_TEXT = (
+    "The title\nBefore\tthe   table and more.\nname\t\tage\nAda\tnée Byron\t36\n"
+    "After the\ntable.\n\nThe end, größer.\nA note."
+)
+
+
+def write_odt(path: Path) -> Path:
+    """An OpenDocument text with a heading, a footnote, a table, a broken line and an empty paragraph."""
+    made = opendocument.OpenDocumentText()
+    made.text.addElement(odf.H(outlinelevel=1, text="The title"))
+    first = odf.P(text="Before")
+    first.addElement(odf.Tab())
+    first.addText("the")
+    first.addElement(odf.S(c=3))
+    first.addText("table")
+    note, body = odf.Note(noteclass="footnote"), odf.NoteBody()
+    note.addElement(odf.NoteCitation(text="1"))
+    body.addElement(odf.P(text="A note."))
+    note.addElement(body)
+    first.addElement(note)
+    first.addText(" and\n  more.")
+    made.text.addElement(first)
+    cells = table.Table()
+    for values in (("name", "", "age"), ("Ada", "née Byron", "36")):
+        row = table.TableRow()
+        for value in values:
+            cell = table.TableCell()
+            cell.addElement(odf.P(text=value))
+            row.addElement(cell)
+        cells.addElement(row)
+    made.text.addElement(cells)
+    broken = odf.P(text="After the")
+    broken.addElement(odf.LineBreak())
+    broken.addText("table.")
+    for last in (broken, odf.P(), odf.P(text="The end, größer.")):
+        made.text.addElement(last)
+    made.save(str(path))
+    return path
 
 
 def rewrite_zip(source: Path, target: Path, changed: dict[str, str | bytes]) -> Path:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import docx
 import pytest
-from document_samples import DOCX_TEXT, encrypt_pdf, rewrite_zip, write_docx, write_epub, write_pdf
+from document_samples import (
+    DOCX_TEXT,
+    encrypt_pdf,
+    rewrite_zip,
+    write_docx,
+    write_epub,
+    write_odt,
+    write_pdf,
+    write_pptx,
+)
 
 from memagent.documents import load
 from memagent.errors import DocumentError, MissingExtraError
@@ -282,8 +291,8 @@ def test_epub_chapter_that_is_not_utf8_uses_its_declaration(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        (["[Content_Types].xml", "xl/workbook.xml"], "spreadsheet or presentation"),
-        (["mimetype", "content.xml"], "OpenDocument"),
+        (["[Content_Types].xml", "xl/workbook.xml"], "a spreadsheet"),
+        (["mimetype", "content.xml"], "OpenDocument file that is no text"),
         (["notes.txt"], "zip archive.*Unpack"),
     ],
 )
@@ -304,6 +313,8 @@ def test_rtf_is_refused(tmp_path: Path) -> None:
     [
         ("a.pdf", "pypdf", "PDF"),
         ("a.docx", "lxml.etree", "DOCX"),
+        ("a.pptx", "lxml.etree", "PPTX"),
+        ("a.odt", "lxml.etree", "ODT"),
         ("a.epub", "lxml.etree", "EPUB"),
         ("a.html", "lxml.etree", "HTML"),
     ],
@@ -313,6 +324,8 @@ def test_a_missing_extra_is_named(
 ) -> None:
     write_pdf(tmp_path / "a.pdf", ["x"])
     write_docx(tmp_path / "a.docx")
+    write_pptx(tmp_path / "a.pptx")
+    write_odt(tmp_path / "a.odt")
     write_epub(tmp_path / "a.epub", ["x"])
     (tmp_path / "a.html").write_text("<p>x")
     monkeypatch.setitem(sys.modules, library, None)

@@ -13,10 +13,12 @@ from memagent.core.types import Span
 from memagent.documents.spool import Spool
 from memagent.threads import check_cancelled
 
-Kind: TypeAlias = Literal["text", "markdown", "html", "pdf", "docx", "epub"]
+Kind: TypeAlias = Literal["text", "markdown", "html", "pdf", "docx", "pptx", "odt", "epub", "eml", "mbox"]
 
 _BLOCK = 1 << 20
 _HAS_SOURCE_LINES = ("text", "markdown")
+PAGED: dict[Kind, str] = {"pdf": "page", "pptx": "slide", "mbox": "message"}
+"""Kinds whose readers give one piece of text a page, and what such a page is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,8 @@ class SourceFile:
     `span` is where its text lies in the joined text, borders not included. `bytes` is the size of the source as it was
     found (compressed, for .gz). `encoding` is a codec name for text and HTML, None for formats that say it themselves;
     `guessed` says that nothing but the letters of the text speaks for it.
-    `pages` are the spans of a PDF's pages in the joined text, in order: they touch, and a page without text is empty.
+    `pages` are the spans of the pages of a PDF (slides of a PPTX, messages of a mailbox) in the joined text, in order: they
+    touch, and a page without text is empty.
     Of a part of a file, `first_offset`, `first_line` and `first_page` are where it begins there.
     """
 
@@ -57,16 +60,18 @@ class Location:
     """A place in a source file, for people.
 
     `offset` counts characters from the start of the file's text: of the file itself for text and Markdown, of the extracted
-    text for the other kinds. `page` (from 1) is known for PDF. `line` (from 1) is known for text and Markdown.
+    text for the other kinds. `page` (from 1) is known for the kinds in PAGED, and `paged` says what it is. `line` (from
+    1) is known for text and Markdown.
     """
 
     file: str
     page: int | None
     offset: int
     line: int | None = None
+    paged: str = "page"
 
     def __str__(self) -> str:
-        page = f", page {self.page}" if self.page is not None else ""
+        page = f", {self.paged} {self.page}" if self.page is not None else ""
         line = f", line {self.line}" if self.line is not None else ""
         return f"{self.file}{page}{line}, offset {self.offset}"
 
@@ -144,7 +149,8 @@ class Document:
         line = None
         if file.kind in _HAS_SOURCE_LINES:
             line = self._spool.lines_before(offset) - self._spool.lines_before(file.span.start) + file.first_line
-        return Location(file=file.name, page=page, offset=offset - file.span.start + file.first_offset, line=line)
+        place = offset - file.span.start + file.first_offset
+        return Location(file=file.name, page=page, offset=place, line=line, paged=PAGED.get(file.kind, "page"))
 
     def close(self) -> None:
         """Deletes the temporary file. Reading afterwards raises ValueError."""

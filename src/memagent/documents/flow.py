@@ -1,4 +1,4 @@
-"""Runs of text → lines: what HTML, EPUB and DOCX have in common once their tags are gone."""
+"""Runs of text → lines: what HTML, EPUB and office files have in common once their tags are gone."""
 
 from __future__ import annotations
 

@@ -19,11 +19,14 @@ from memagent.core.types import Span, Text
 from memagent.documents.archive import gunzip
 from memagent.documents.decoding import Encoding, codec_name, decode, detect
 from memagent.documents.discovery import Found, broken, discover, nothing_to_read, paths_of
-from memagent.documents.document import Document, Kind, Skipped, SourceFile
+from memagent.documents.document import PAGED, Document, Kind, Skipped, SourceFile
 from memagent.documents.docx import read_docx
 from memagent.documents.epub import read_epub
 from memagent.documents.html import html_text
+from memagent.documents.mail import read_eml, read_mbox
+from memagent.documents.odt import read_odt
 from memagent.documents.pdf import read_pdf
+from memagent.documents.pptx import read_pptx
 from memagent.documents.sniff import is_gzip, kind_of
 from memagent.documents.source import CHUNK, FAULTS, MachineError, Source, scratch
 from memagent.documents.spool import Spool
@@ -32,7 +35,11 @@ from memagent.errors import ConfigError, DocumentError
 _READERS: dict[Kind, Callable[[Source], Iterator[str]]] = {
     "pdf": read_pdf,
     "docx": read_docx,
+    "pptx": read_pptx,
+    "odt": read_odt,
     "epub": read_epub,
+    "eml": read_eml,
+    "mbox": read_mbox,
 }
 _KNOWN = ("encoding", "guessed", "first_offset", "first_line", "first_page")  # of a part that was read before
 
@@ -46,9 +53,9 @@ def load(
 ) -> Document:
     """Reads files, folders (recursively), globs (`**` too) and standard input ("-") into one document.
 
-    Read are: anything that decodes as text, HTML, PDF, DOCX, EPUB, and these inside .gz. Text keeps every character and
-    line end; only a leading byte order mark is dropped. `encoding` overrides detection for text and HTML. `stdin` replaces
-    sys.stdin.buffer.
+    Read are: anything that decodes as text, HTML, PDF, DOCX, PPTX, ODT, EPUB, e-mail (.eml, .mbox), and these inside .gz.
+    Text keeps every character and line end; only a leading byte order mark is dropped. `encoding` overrides detection for
+    text and HTML. `stdin` replaces sys.stdin.buffer.
 
     A file asked for by name is read, or it is an error. In folders and globs, files that plainly are no documents (images,
     archives, programs, hidden or empty files) are listed in `Document.skipped`; any other file that cannot be read is an
@@ -141,7 +148,7 @@ class _Joiner:
             SourceFile(
                 name=name, kind=kind, bytes=size, span=span,
                 encoding=encoding.name if encoding else None, guessed=encoding is not None and encoding.guessed,
-                pages=tuple(pages) if kind == "pdf" else (),  # the PDF reader gives one piece a page
+                pages=tuple(pages) if kind in PAGED else (),
             )
         )  # fmt: skip
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 
+from memagent.documents.archive import Archive
 from memagent.documents.document import Kind
 from memagent.documents.source import Source
 
@@ -16,7 +17,13 @@ _BY_SUFFIX: dict[str, Kind] = {
     ".pdf": "pdf",
     ".docx": "docx",
     ".docm": "docx",
+    ".pptx": "pptx",
+    ".pptm": "pptx",
+    ".ppsx": "pptx",
+    ".odt": "odt",
     ".epub": "epub",
+    ".eml": "eml",
+    ".mbox": "mbox",
 }
 
 _OTHER = (
@@ -31,7 +38,7 @@ _OTHER = (
     (b"SQLite format 3\0", "a SQLite database"),
 )
 
-_CONVERT = "Convert it to text, PDF, DOCX, EPUB or HTML first"
+_CONVERT = "Convert it to text, PDF, DOCX, ODT, EPUB or HTML first"
 
 _NON_DOCUMENTS = {
     "an image": "png jpg jpeg gif bmp tif tiff webp ico heic heif avif psd xcf",
@@ -70,9 +77,9 @@ def kind_of(source: Source) -> Kind:
     if not source.suffix and head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "html"
     kind = _BY_SUFFIX.get(source.suffix, "text")
-    if kind in ("pdf", "docx", "epub"):
+    if kind in ("pdf", "docx", "pptx", "odt", "epub"):
         raise source.error(
-            f"not {'an' if kind == 'epub' else 'a'} {kind.upper()} file, whatever its name says",
+            f"not {'an' if kind in ('odt', 'epub') else 'a'} {kind.upper()} file, whatever its name says",
             "Fetch it again, or give its true extension",
         )
     return kind
@@ -94,6 +101,14 @@ def _old_office(source: Source) -> Exception:
     return source.error("an Office file from before 2007 (.doc, .xls, .ppt)", "Save it as .docx or PDF")
 
 
+def _open_document(source: Source) -> Kind:
+    """Texts and their templates are read, spreadsheets and presentations are not."""
+    with Archive(source) as archive:
+        if archive.read("mimetype").strip().startswith(b"application/vnd.oasis.opendocument.text"):
+            return "odt"
+    raise source.error("an OpenDocument file that is no text, which is not read", "Save it as PDF, or as text or CSV")
+
+
 def _zipped(source: Source) -> Kind:
     """Tells the zip-based formats apart by what they hold."""
     try:
@@ -104,10 +119,12 @@ def _zipped(source: Source) -> Kind:
         raise source.error(f"damaged or truncated {what} file", "Copy or download it again") from error
     if "META-INF/container.xml" in names:
         return "epub"
-    if "[Content_Types].xml" in names and not any(name.startswith(("xl/", "ppt/")) for name in names):
+    if "[Content_Types].xml" in names and any(name.startswith("ppt/") for name in names):
+        return "pptx"
+    if "[Content_Types].xml" in names and not any(name.startswith("xl/") for name in names):
         return "docx"
     if "[Content_Types].xml" in names:
-        raise source.error("a spreadsheet or presentation, which is not read", "Save it as PDF, or as text or CSV")
+        raise source.error("a spreadsheet, which is not read", "Save it as PDF, or as text or CSV")
     if "mimetype" in names and "content.xml" in names:
-        raise source.error("an OpenDocument file, which is not read", "Save it as .docx or PDF")
+        return _open_document(source)
     raise source.error("a zip archive, which is not read", "Unpack it and name the folder")

@@ -88,7 +88,8 @@ class Tools:
             bool, Field(description="Leave out files of a folder that cannot be read, instead of failing: see `left_out`.")
         ] = False,
     ) -> Answer:
-        """Answer a question from a document of any length: text, Markdown, HTML, PDF, DOCX, EPUB, or a folder of them.
+        """Answer a question from a document of any length: text, Markdown, HTML, PDF, Word, slides, EPUB, e-mail, or a
+        folder of them.
 
         Use it when a document is too long to read yourself, or when the answer needs exact quotes. The whole document is
         read by another model, so cost and time grow with its length: about one model call for each chunk, seconds for a

@@ -26,7 +26,7 @@ class Passage(BaseModel):
 
     cited_text: str
     file: str
-    page: int | None = Field(description="Page of a PDF, from 1.")
+    page: int | None = Field(description="Page of a PDF, slide of a presentation, or message of a mailbox, from 1.")
     place: str = Field(description="File, page or line, and offset, for people.")
     field: str | None = Field(description="JSON Pointer of the field of `data` that it is for.")
 

@@ -60,7 +60,8 @@ class Tools:
         ] = "",
         schema: Schema = None,
     ) -> Answer:
-        """Answer a question from a document of any length: text, Markdown, HTML, PDF, DOCX, EPUB, or a folder of them.
+        """Answer a question from a document of any length: text, Markdown, HTML, PDF, Word, slides, EPUB, e-mail, or a
+        folder of them.
 
         Use it when a document is too long to read yourself, or when the answer needs exact quotes. The whole document is
         read by another model, so cost and time grow with its length. Progress says how far it is. If the call is cancelled,

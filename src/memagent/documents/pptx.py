@@ -1,0 +1,92 @@
+"""PPTX → the text of its slides, in the order of the presentation, each with its speaker notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from memagent.documents.archive import Archive
+from memagent.documents.flow import Flow
+from memagent.documents.package import Package, Target
+from memagent.documents.source import Source
+
+_DRAWING = (
+    "{http://schemas.openxmlformats.org/drawingml/2006/main}",
+    "{http://purl.oclc.org/ooxml/drawingml/main}",
+)
+_SLIDES = (
+    "{http://schemas.openxmlformats.org/presentationml/2006/main}",
+    "{http://purl.oclc.org/ooxml/presentationml/main}",
+)
+_RELATION = (
+    "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id",
+    "{http://purl.oclc.org/ooxml/officeDocument/relationships}id",
+)
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+_REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr"})
+"""Placeholders that say the same on every slide: its number, the date, footer and header."""
+
+
+class _Target(Target):
+    """A paragraph is a line, and a table row is a line with tabs between its cells; shapes are apart by a blank line."""
+
+    def __init__(self, flow: Flow, source: Source) -> None:
+        super().__init__(flow, source)
+        self._cells = 0
+        self._repeated = False  # within a shape of _REPEATED; shapes do not hold others, but groups do
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        name = _local(tag)
+        self._skipping += tag == _FALLBACK
+        self._cells += name == "tc"
+        if name == "ph" and attributes.get("type") in _REPEATED:
+            self._repeated = True
+        self._in_text = name == "t" and not self._repeated
+        if name == "br" and not (self._skipping or self._repeated):
+            self._flow.line_end()
+        elif name in ("sp", "graphicFrame"):
+            self._flow.paragraph()
+
+    def end(self, tag: str) -> None:
+        name = _local(tag)
+        self._in_text = False
+        self._skipping -= tag == _FALLBACK
+        self._cells -= name == "tc"
+        if name == "sp":
+            self._repeated = False
+        elif name == "p" and self._cells:
+            self._flow.space()
+        elif name == "p":
+            self._flow.line()
+        elif name == "tc":
+            self._flow.cell()
+        elif name == "tr":
+            self._flow.line()
+
+
+def _local(tag: str) -> str:
+    """The name of an element of a slide; "" for elements of other vocabularies."""
+    namespace, _, name = tag.rpartition("}")
+    return name if namespace + "}" in (*_DRAWING, *_SLIDES) else ""
+
+
+def read_pptx(source: Source) -> Iterator[str]:
+    """A piece for each slide, "" for one without text. Charts, diagrams (SmartArt), comments and masters are left out."""
+    with Archive(source) as archive:
+        package = Package(source, archive, "PPTX")
+        for slide in _slides(package):
+            notes = [part for kind, part in package.relations(slide).values() if kind == "notesSlide"]
+            flow = Flow()
+            text = ""
+            for part in (slide, *notes):
+                flow.paragraph()
+                text += "".join(package.text(part, flow, _Target(flow, source)))
+            yield text and text + "\n\n"
+
+
+def _slides(package: Package) -> list[str]:
+    """The parts of the slides in the order in which they are shown."""
+    main = package.main("ppt/presentation.xml")
+    parts = package.relations(main)
+    listed = package.tree(main).xpath("//*[local-name()='sldIdLst']/*[local-name()='sldId']")
+    ids = [next((one.get(name) for name in _RELATION if one.get(name)), "") for one in listed]
+    return [parts[id][1] for id in ids if id in parts]
