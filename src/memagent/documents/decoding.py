@@ -162,6 +162,6 @@ def _slice(source: Source, start: int, end: int) -> bytes:
 def _binary(source: Source) -> DocumentError:
     return source.error(
         "not text (it holds NUL or control bytes, or fits no encoding)",
-        "Convert it to text, PDF, DOCX, ODT, EPUB or HTML; if it is text after all, name its encoding (--encoding, `encoding`"
-        " in Python; UTF-16 without a byte order mark: 'utf-16-le')",
+        "Convert it to text, PDF, DOCX, ODT, EPUB or HTML; if it is text after all, name its encoding (--encoding,"
+        " `encoding` in Python; UTF-16 without a byte order mark: 'utf-16-le')",
     )
