@@ -18,12 +18,14 @@ from memagent.errors import ContextTooLongError, ModelError
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
+from memagent.models.speculation import check_drafts
 from memagent.settings import Settings, make_settings
 from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Fact, Sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, Trajectory
 from memagent.training.policy import Policy
+from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import AlgorithmConfig, RlConfig, ValidationConfig, ValidationTask
 from memagent.training.rollout import Group, Reading, retention, roll_out, settings_by_name
 from memagent.training.validation import Validation, mean_over_parts
@@ -131,6 +133,57 @@ def test_recorded_tokens_are_those_of_the_prompt_and_the_reply_and_can_be_scored
         logprob, _ = policy.score(as_batch(talks))
     for row, one in zip(logprob, talks, strict=True):
         assert row[: len(one.reply)].tolist() == pytest.approx(one.logprobs, abs=1e-4)
+
+
+WORKER: dict[str, Any] = {
+    "seed": 1,
+    "steps": 1,
+    "policy": {"device": "cpu"},
+    "books": ["book.txt"],
+    "task": [{"name": "a", "task": "niah_single_1", "tokens": [100, 200]}],
+    "rollout": {"group": 3},
+    "algorithm": {"kl": 0.0},
+}
+
+
+def test_drafts_of_memories_change_no_draw_and_their_log_probabilities_can_be_scored_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the shipped model, because most of its turns repeat the memory."""
+    config = RlConfig.model_validate(WORKER | {"start": "embedded"})
+    filler = "The sea was grey and the ship went on under a low sky. " * 120
+    fact = "One of the special magic numbers for amber-falcon is: 4821973. "
+    question = "What is the special magic number for amber-falcon mentioned in the provided text?"
+    sample = Sample(id="s", task="t", question=question, document=LazyText([fact + filler]), answers=("4821973",), facts=())
+    worker = ReaderWorker(config)
+    shares = Rollout(0, "0", [(0, "a", sample)])
+    checked: list[int] = []
+
+    def counted(model: Any, rows: Any, **named: Any) -> None:
+        check_drafts(model, rows, **named)
+        checked.extend(len(row.ids) for row in rows if row.done)
+
+    monkeypatch.setattr("memagent.models.local.check_drafts", counted)
+    [drafted] = worker.roll_out(shares)
+    assert len(checked) > 3
+    worker._defaults = worker._defaults.model_copy(update={"speculate": False})
+    whole = len(checked)
+    [plain] = worker.roll_out(shares)
+    assert len(checked) == whole
+    assert replies(drafted) == replies(plain)
+    talks = [one for reading in drafted.readings for one in reading.trajectory.conversations]
+    with torch.no_grad():
+        logprob, _ = worker.policy.score(as_batch(talks))
+    for row, one in zip(logprob, talks, strict=True):
+        assert row[: len(one.reply)].tolist() == pytest.approx(one.logprobs, abs=1e-3)
+
+
+def test_a_policy_reads_with_drafts_only_if_its_folder_says_so(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "llama", "llama")
+    config = RlConfig.model_validate(WORKER | {"start": str(folder)})
+    assert not ReaderWorker(config).opened(0).engine._speculate  # type: ignore[attr-defined]
+    (folder / "memagent.toml").write_text("speculate = true")
+    assert ReaderWorker(config).opened(0).engine._speculate  # type: ignore[attr-defined]
 
 
 def test_replies_that_were_cut_at_their_budget_are_counted(policy: Policy) -> None:

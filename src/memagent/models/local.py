@@ -105,13 +105,16 @@ class LocalEngine:
         version: str,
         batch_tokens: int | None = None,
         record_prompts: bool = True,
+        family: Family | None = None,
+        speculate: bool = False,
     ) -> LocalEngine:
         """An engine on a model and a fast tokenizer of transformers that are already in memory: a policy in training.
 
-        It generates without drafts: log-probabilities are those of ordinary decoding. `version` stands in for the
-        fingerprint of a folder; give a new one when the weights change.
+        The model is prepared for its `family` already. `version` stands in for the fingerprint of a folder; give a new one
+        when the weights change.
         """
         engine = cls.__new__(cls)
+        engine._family, engine._speculate = family, speculate and takes_drafts(model.config)
         engine._host(model, tokenizer, name, version, batch_tokens, record_prompts)
         return engine
 
@@ -149,7 +152,7 @@ class LocalEngine:
 
     def batch(self) -> ContinuousBatch | None:
         """Turns that are generated together, and that others may join; None where the model does not take that, or whole
-        drafts are checked first, or log-probabilities are for training (`hosting`)."""
+        drafts are checked first, or a policy is in training (`hosting`)."""
         return ContinuousBatch(self) if self._continuous else None
 
     def row(self, turn: Turn) -> Row | ContextTooLongError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memagent.models.families import open_family
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.tasks.samples import Sample
@@ -41,6 +42,8 @@ class ReaderWorker(Learner):
             version=f"batch {step}",
             batch_tokens=self._config.rollout.batch_tokens,
             record_prompts=record,
+            family=open_family(self._defaults.family),
+            speculate=self._defaults.speculate,
         )
         return narrowed(engine, self._defaults)
 
