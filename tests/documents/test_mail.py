@@ -111,7 +111,9 @@ def test_what_is_no_mail_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "long.eml").write_bytes(message("word " * 300_000).as_bytes())
     (tmp_path / "long.mbox").write_bytes(b"From x\n" + message("word " * 300_000).as_bytes())
     for name in ("long.eml", "long.mbox"):
-        with pytest.raises(DocumentError, match=rf"{name}: .*more than 1 MiB\. Save it without its attachments"):
+        with pytest.raises(
+            DocumentError, match=rf"{name}: (a )?message .*more than 1 MiB\. Save it without its attachments"
+        ):
             load(tmp_path / name)
 
 
@@ -124,6 +126,15 @@ def test_messages_within_messages_end_somewhere(tmp_path: Path) -> None:
     text = read(tmp_path / "a.eml", sent)
     assert text.count("Subject:") == 1 + mail._MOST_FORWARDED
     assert "Attachments (not read): message/rfc822" in text
+
+
+def test_parts_within_parts_without_end_keep_no_other_message_from_being_read(tmp_path: Path) -> None:
+    deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (level, level) for level in range(3000))
+    long = b"x" * (3 << 20)  # in one line
+    mails = [b"Subject: deep\n" + deep, b"Subject: long\n\n" + long + b"\n\n", message("last").as_bytes()]
+    text = read(tmp_path / "a.mbox", b"\n".join(b"From x\n" + one for one in mails))
+    assert text.index("Subject: deep") < text.index("xxx") < text.index("last")
+    assert text.count("x" * (3 << 20)) == 1
 
 
 def test_plain_mail_needs_no_library_and_html_names_the_one_it_needs(

@@ -18,7 +18,7 @@ from typing import TypeAlias, cast
 from memagent.documents.archive import MAX_MEMBER
 from memagent.documents.decoding import codec_name, decode, detect
 from memagent.documents.html import html_text
-from memagent.documents.source import Source
+from memagent.documents.source import CHUNK, Source
 from memagent.errors import ConfigError, DocumentError
 
 # Of the lenient kind (the parser's policy `compat32`): that of `policy.default` raises for headers that real mail has.
@@ -52,27 +52,30 @@ def read_mbox(source: Source) -> Iterator[str]:
 
 def _messages(source: Source) -> Iterator[bytes]:
     """The bytes of each message of a mailbox. Only one is in memory at a time."""
-    message, blank = bytearray(), True
+    message, number, border = bytearray(), 0, True
     source.stream.seek(0)
-    for number, line in enumerate(source.stream, 1):
-        if blank and line.startswith(b"From "):
+    while line := source.stream.readline(CHUNK):
+        if border and line.startswith(b"From "):
             if message:
                 yield bytes(message)
             message.clear()
+            number += 1
         else:
             message += line
         if len(message) > MAX_MEMBER:
             raise source.error(
-                f"the message that ends after line {number:,} has more than {MAX_MEMBER >> 20} MiB",
-                "Save it without its attachments",
+                f"message {number:,} has more than {MAX_MEMBER >> 20} MiB", "Save it without its attachments"
             )
-        blank = not line.strip()
+        border = not line.strip() and line.endswith(b"\n")
     if message:
         yield bytes(message)
 
 
 def _text(source: Source, data: bytes) -> str:
-    return "\n".join(_parts(source, BytesParser().parsebytes(data), _MOST_FORWARDED))
+    try:
+        return "\n".join(_parts(source, BytesParser().parsebytes(data), _MOST_FORWARDED))
+    except RecursionError:  # hundreds of parts within one another, as nobody sends: it stands as it is
+        return _lossless(data, "utf-8")
 
 
 def _parts(source: Source, message: Mail, deeper: int) -> Iterator[str]:
