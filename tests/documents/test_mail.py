@@ -87,11 +87,24 @@ def test_a_mailbox_has_a_place_for_each_message(tmp_path: Path) -> None:
     box.flush()
     with load([tmp_path / "sent.mbox"]) as document:
         text = document.read(0, len(document))
-        assert text.count("From here on, it counts.") == 3
+        assert text.count("\nFrom here on, it counts.") == 3
         assert len(document.files[0].pages) == 3
         at = text.index("The code is 1.")
         assert str(document.locate(at)) == f"{tmp_path / 'sent.mbox'}, message 2, offset {at}"
         assert text.count("Subject: Mail") == 3
+
+
+def test_only_a_line_after_a_blank_one_begins_a_message(tmp_path: Path) -> None:
+    raw = (
+        b"From x\nSubject: one\n\nIt came\nFrom afar,\n"
+        + b" " * (1 << 20)
+        + b"From there.\n\nFrom y\nSubject: two\n\nlast\n"
+    )
+    (tmp_path / "a.mbox").write_bytes(raw)
+    with load([tmp_path / "a.mbox"]) as document:
+        first, second = document.files[0].pages
+        assert " ".join(document.read(first.start, first.end).split()) == "Subject: one It came From afar, From there."
+        assert document.read(second.start, second.end) == "Subject: two\n\nlast\n\n"
 
 
 def test_one_damaged_message_keeps_no_other_from_being_read(tmp_path: Path) -> None:

@@ -114,6 +114,13 @@ def test_an_open_document_keeps_frames_and_drops_comments_and_deletions(tmp_path
     assert read[3] == f"wide{' ' * 1000}gap ."
 
 
+def test_a_note_in_a_table_keeps_its_paragraphs(tmp_path: Path) -> None:
+    note = "<text:note><text:note-body><text:p>One.</text:p><text:p>Two.</text:p></text:note-body></text:note>"
+    cells = "".join(f"<table:table-cell><text:p>{text}</text:p></table:table-cell>" for text in (f"a{note}", "b"))
+    table = f"<table:table><table:table-row>{cells}</table:table-row></table:table>"
+    assert text_of(odt(tmp_path, table)) == "a\tb\nOne.\nTwo."
+
+
 def test_entities_of_office_files_are_neither_expanded_nor_fetched(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("SECRET")
     bomb = f'<!DOCTYPE d [<!ENTITY x SYSTEM "{(tmp_path / "secret.txt").as_uri()}">]>'
