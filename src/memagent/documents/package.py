@@ -80,7 +80,7 @@ class Package:
         names; of the package itself if none is given. What it names outside the package is left out."""
         folder, name = posixpath.split(part)
         listed = posixpath.join(folder, "_rels", f"{name}.rels")
-        if part and listed not in self.archive.names:
+        if listed not in self.archive.names:
             return {}
         found = {}
         for one in self.tree(listed):
