@@ -76,7 +76,9 @@ def nodes() -> Iterator[Path]:
 
 
 def _done(out: Path) -> int:
-    return len(records(out)) if (out / "results.jsonl").exists() else 0
+    """The records that are written to their end."""
+    file = out / "results.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
 def test_a_batch_outlives_a_node_that_is_lost(nodes: Path) -> None:
