@@ -160,8 +160,7 @@ def test_a_driver_that_is_killed_goes_on_and_repeats_no_finished_job(whole: Any,
         wait_for(lambda: len(server.requests) > calls // 2, process)
         process.kill()
         process.wait()
-        done = len(records(tmp_path / "out"))
-        assert done
+        assert (tmp_path / "out" / "results.jsonl").read_bytes().count(b"\n")  # its last line may be half written
         again = started(*words)
         again.communicate(timeout=300)
         assert again.returncode == 4
