@@ -11,6 +11,7 @@ was drawn is compared: replies must be the same but for rounding.
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import tempfile
 import time
@@ -39,7 +40,7 @@ def apart(ours: Batch, theirs: Batch) -> float:
         for a, b in zip(one.trajectory.conversations, other.trajectory.conversations, strict=False)
         if a.reply == b.reply
     ]
-    return max(abs(x - y) for a, b in both for x, y in zip(a.logprobs, b.logprobs, strict=True))
+    return max((abs(x - y) for a, b in both for x, y in zip(a.logprobs, b.logprobs, strict=True)), default=math.nan)
 
 
 def main() -> None:
@@ -61,6 +62,8 @@ def main() -> None:
         plain = Path(folder) / "plain"
         shutil.copytree(model_folder(config.start), plain)
         told = plain / "memagent.toml"
+        if "speculate = true" not in told.read_text():
+            raise SystemExit(f"{config.start} does not say `speculate = true`: there is nothing to compare")
         told.write_text(told.read_text().replace("speculate = true", "speculate = false"))
         starts = {"without": str(plain), "drafts": config.start}
         trainers = {

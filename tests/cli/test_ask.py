@@ -167,6 +167,14 @@ def test_a_dry_run_needs_no_home_that_can_be_written(memagent, book, served, tmp
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "journal.sqlite3").write_text("not a journal")
     assert memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json["seconds"] is None
+    monkeypatch.setenv("MEMAGENT_HOME", str(tmp_path / "damaged"))
+    memagent("ask", book, "-q", QUESTION, *served)
+    with contextlib.closing(sqlite3.connect(tmp_path / "damaged" / "journal.sqlite3")) as journal:
+        journal.execute("UPDATE readings SET settings = '{'")
+        journal.execute("DROP TABLE cuts_used")
+        journal.execute("DROP TABLE cuts")
+        journal.commit()
+    assert memagent("ask", book, "-q", QUESTION, "--dry-run", "--json", *served).json["seconds"] is None
 
 
 def test_files_left_out_are_told(memagent, tmp_path, served):

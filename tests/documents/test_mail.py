@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from memagent.documents import load, mail
 from memagent.errors import DocumentError, MissingExtraError
 
+BORDER = b"From x@y Mon Nov 23 10:00:00 2026\n"
+
 
 def message(text: str = "The code is 4821973.\n", **headers: str) -> EmailMessage:
     made = EmailMessage()
@@ -74,6 +76,15 @@ def test_texts_between_attachments_and_forwarded_messages_are_read(tmp_path: Pat
         (b"Content-Type: multipart/mixed\nSubject: x\n\nno border\n", "Subject: x\n\nno border\n"),
         (b"Content-Transfer-Encoding: base64\nSubject: x\n\nZm9v!\n", "Subject: x\n\nfoo\n"),
         (b"\n\nSubject: x\n\nbody", "Subject: x\n\nbody\n"),
+        (b"\xef\xbb\xbfSubject: x\n\nbody", "Subject: x\n\nbody\n"),
+        (b">From x@y Mon Nov 23 10:00:00 2026\nSubject: x\n\nbody", "Subject: x\n\nbody\n"),
+        (b"Content-Type: text/plain; charset=iso-8859-1\n\n\x93hi\x94 \x805", "\n“hi” €5\n"),
+        (b"Content-Type: text/plain; charset=iso-8859-1\n\na\x81b", "\na\x81b\n"),
+        (b"Content-Type: text/plain; charset=hex\n\nbody", "\nbody\n"),
+        (b"Content-Type: text/plain; charset=undefined\n\nbody", "\nbody\n"),
+        (b"Content-Type: text/plain; charset=punycode\n\nHi-there you 123", "\nHi-there you 123\n"),
+        (b"Content-Type: text/plain; charset=utf-7\n\n+2AA-", "\n+2AA-\n"),
+        (b"Content-Type: image/png; name*=utf-7''a%2B2AA-\n\nx", "Attachments (not read): a?\n"),
     ],
 )
 def test_messages_that_are_not_as_they_should_be(tmp_path: Path, raw: bytes, shown: str) -> None:
@@ -94,24 +105,87 @@ def test_a_mailbox_has_a_place_for_each_message(tmp_path: Path) -> None:
         assert text.count("Subject: Mail") == 3
 
 
-def test_only_a_line_after_a_blank_one_begins_a_message(tmp_path: Path) -> None:
-    raw = (
-        b"From x\nSubject: one\n\nIt came\nFrom afar,\n"
-        + b" " * (1 << 20)
-        + b"From there.\n\nFrom y\nSubject: two\n\nlast\n"
-    )
+def test_only_a_line_with_a_date_after_a_blank_one_begins_a_message(tmp_path: Path) -> None:
+    body = [
+        b"It came\n" + BORDER + b"\nFrom here on, the code is 4821973.\n\n",
+        b" " * (1 << 20) + BORDER + b"\n",  # a line that is longer than what is read at once
+        b"x" * (1 << 20) + b"\n" + BORDER + b"\n",
+    ]
+    raw = b"\xef\xbb\xbf\r\n" + BORDER + b"Subject: one\n\n" + b"".join(body) + BORDER + b"Subject: two\n\nlast\n"
     (tmp_path / "a.mbox").write_bytes(raw)
     with load([tmp_path / "a.mbox"]) as document:
-        first, second = document.files[0].pages
-        assert " ".join(document.read(first.start, first.end).split()) == "Subject: one It came From afar, From there."
-        assert document.read(second.start, second.end) == "Subject: two\n\nlast\n\n"
+        first, second = (document.read(page.start, page.end) for page in document.files[0].pages)
+    assert first.startswith("Subject: one\n\nIt came\nFrom x@y")
+    assert "\nFrom here on, the code is 4821973.\n" in first
+    assert first.count("From x@y") == 3
+    assert second == "Subject: two\n\nlast\n\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [b"MAILER-DAEMON Sat Nov 28 14:00:00 2026", b"- Mon Nov 23 10:00:00 2026", b"1@xxx Thu Jan 01 00:00:00 +0000 1970"],
+)
+def test_borders_of_several_programs_are_known(tmp_path: Path, program: bytes) -> None:
+    raw = b"".join(b"From " + program + b"\r\nSubject: %d\r\n\r\nbody\r\n\r\n" % number for number in range(3))
+    assert read(tmp_path / "a.mbox", raw) == "".join(f"Subject: {number}\n\nbody\n\n" for number in range(3))
+
+
+def alternative(*parts: tuple[str, str]) -> EmailMessage:
+    made = EmailMessage()
+    made["Subject"] = "x"
+    made.set_content(parts[0][0], subtype=parts[0][1])
+    for text, subtype in parts[1:]:
+        made.add_alternative(text, subtype=subtype)
+    return made
+
+
+def test_of_alternatives_one_that_says_something_is_read(tmp_path: Path) -> None:
+    html = ("<p>Your code is 4821973</p>", "html")
+    assert "4821973" in read(tmp_path / "a.eml", alternative((" \n", "plain"), html))
+    assert read(tmp_path / "a.eml", alternative(("plain", "plain"), html)) == "Subject: x\n\nplain\n"
+    assert "4821973" in read(tmp_path / "a.eml", alternative(html, ("BEGIN:VCALENDAR", "calendar")))
+    assert "BEGIN" in read(tmp_path / "a.eml", alternative(("", "plain"), ("BEGIN:VCALENDAR", "calendar")))
+
+
+def test_attachments_of_the_alternative_that_is_not_read_are_named(tmp_path: Path) -> None:
+    sent = alternative(("See attached.", "plain"), ("<p>See attached.</p>", "html"))
+    rich = sent.get_payload()[1]
+    rich.make_mixed()
+    rich.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="report.pdf", disposition="inline")
+    rich.add_attachment(b"PNG", maintype="image", subtype="png", filename="logo.png", cid="<logo>")
+    assert read(tmp_path / "a.eml", sent) == "Subject: x\nAttachments (not read): report.pdf\n\nSee attached.\n"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Subject: a" + b" " * 200_000 + b"b",
+        b'Content-Type: text/plain; x="' + b";\\" * 160_000,
+        b"Subject: " + b"=?utf-8?q?a?= " * 80_000,
+        b"S:\n" * 400_000 + b"X: y",
+    ],
+    ids=["spaces", "parameters", "encoded words", "headers"],
+)
+def test_long_headers_take_no_longer_than_they_are_long(tmp_path: Path, header: bytes) -> None:
+    """With the time of the square of their length, each of these takes minutes."""
+    assert read(tmp_path / "a.eml", b"X: y\n" + header + b"\n\nThe code.\n").endswith("The code.\n")
+
+
+def test_messages_of_millions_of_parts_or_lines_stand_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nThe code.\n" * 30
+    assert "--b" not in read(tmp_path / "a.eml", parts)
+    monkeypatch.setattr(mail, "_MOST_PARTS", 20)
+    assert read(tmp_path / "a.eml", parts) == parts.decode()
+    monkeypatch.setattr(mail, "_MOST_LINES", 5)
+    lines = b"Subject: x\n\n" + b"y\n" * 5
+    assert read(tmp_path / "a.eml", lines) == lines.decode()
 
 
 def test_one_damaged_message_keeps_no_other_from_being_read(tmp_path: Path) -> None:
     broken = b"From: x\nContent-Type: text/html; charset=utf-8\n\n<!-- nothing -->"
     noise = b"Subject: noise\nContent-Type: text/plain\n\n\x00\xff\xfe" + b"\xc3\xa4" * 70 + b"\xff"
     mails = [message("first").as_bytes(), broken, noise, message("last").as_bytes()]
-    text = read(tmp_path / "a.mbox", b"\n".join(b"From x@y Mon Nov 23 10:00:00 2026\n" + one + b"\n" for one in mails))
+    text = read(tmp_path / "a.mbox", b"\n".join(BORDER + one + b"\n" for one in mails))
     assert text.index("first") < text.index("Subject: noise") < text.index("last")
 
 
@@ -145,7 +219,7 @@ def test_parts_within_parts_without_end_keep_no_other_message_from_being_read(tm
     deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (level, level) for level in range(3000))
     long = b"x" * (3 << 20)  # in one line
     mails = [b"Subject: deep\n" + deep, b"Subject: long\n\n" + long + b"\n\n", message("last").as_bytes()]
-    text = read(tmp_path / "a.mbox", b"\n".join(b"From x\n" + one for one in mails))
+    text = read(tmp_path / "a.mbox", b"\n".join(BORDER + one for one in mails))
     assert text.index("Subject: deep") < text.index("xxx") < text.index("last")
     assert text.count("x" * (3 << 20)) == 1
 
@@ -166,7 +240,9 @@ _HEADERS = st.sampled_from(
 )
 _VALUES = st.sampled_from(
     b"multipart/mixed; boundary=b|multipart/alternative; boundary=b|text/html; charset=x|message/rfc822|base64|\xff\xfe|"
-    b"=?utf-8?b?//8=?=|attachment; filename*=x''%ff|quoted-printable|text/plain; charset*=utf-8''%ff".split(b"|")
+    b"=?utf-8?b?//8=?=|attachment; filename*=x''%ff|quoted-printable|text/plain; charset*=utf-8''%ff|"
+    b"text/plain; charset=hex|text/plain; charset=utf-7|text/html; charset=undefined|"
+    b"image/png; name*=utf-7''a%2B2AA-".split(b"|")
 )
 
 

@@ -70,7 +70,8 @@ def test_what_every_slide_repeats_and_what_old_programs_show_is_left_out(tmp_pat
     repeated = "".join(SHAPE.format(kind=f'<p:ph type="{kind}"/>', text=kind) for kind in ("sldNum", "dt", "ftr"))
     old = SHAPE.format(kind="", text="for old ones")
     old = f"<mc:AlternateContent><mc:Fallback>{old}</mc:Fallback></mc:AlternateContent>"
-    kept = SHAPE.format(kind='<p:ph type="body"/>', text="one</a:t></a:r><a:br/><a:r><a:t>two")
+    frame = '<p:graphicFrame><p:nvPr><p:ph type="dt"/></p:nvPr></p:graphicFrame>'
+    kept = frame + SHAPE.format(kind='<p:ph type="body"/>', text="one</a:t></a:r><a:br/><a:r><a:t>two")
     path = slides(tmp_path, repeated + kept + old + SHAPE.format(kind="", text="three"))
     assert text_of(path).startswith("one\ntwo\n\nthree\n\nSay hello.")
 
@@ -107,11 +108,29 @@ def test_an_open_document_keeps_frames_and_drops_comments_and_deletions(tmp_path
         "<text:span>spanned</text:span>\n  words</text:p>"
         "<text:list><text:list-item><text:p>first</text:p></text:list-item><text:list-item><text:p>second</text:p>"
         "</text:list-item></text:list>"
-        '<text:p>wide<text:s text:c="99999999999"/>gap<text:s text:c="x"/>.</text:p>'
+        f'<text:p>wide<text:s text:c="{"9" * 5000}"/>gap<text:s text:c="x"/>.</text:p>'
     )
     read = text_of(odt(tmp_path, body)).splitlines()
     assert read[:3] == ["kept and spanned words", "first", "second"]
-    assert read[3] == f"wide{' ' * 1000}gap ."
+    assert read[3] == f"wide{' ' * 20}gap ."
+
+
+def test_fields_of_an_open_document_are_text_and_pictures_are_not(tmp_path: Path) -> None:
+    names = 'xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
+    image = "<drawing:image><office:binary-data>AAAA</office:binary-data></drawing:image>"
+    picture = f"<drawing:frame {names}>{image}<svg:desc>a</svg:desc></drawing:frame>"
+    comment = "<office:annotation><text:p>a comment</text:p></office:annotation>"
+    cell = f"<table:table-cell><text:p>foo{comment}bar</text:p></table:table-cell>"
+    cell = f"<table:table><table:table-row>{cell}</table:table-row></table:table>"
+    body = f"<text:p>This is <text:title>The Report</text:title>, by us{picture}.</text:p>{cell}"
+    assert text_of(odt(tmp_path, body)) == "This is The Report, by us.\nfoobar"
+
+
+def test_what_a_presentation_or_a_note_may_hold_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memagent.documents.pptx.MAX_MEMBER", 10)
+    refused(write_pptx(tmp_path / "a.pptx"), "a slide of more than")
+    monkeypatch.setattr("memagent.documents.odt.MAX_MEMBER", 3)
+    refused(write_odt(tmp_path / "a.odt"), "notes of more than")
 
 
 def test_a_note_in_a_table_keeps_its_paragraphs(tmp_path: Path) -> None:
@@ -129,7 +148,7 @@ def test_entities_of_office_files_are_neither_expanded_nor_fetched(tmp_path: Pat
     base = write_pptx(tmp_path / "base.pptx")
     with zipfile.ZipFile(base) as archive:
         main = archive.read(PRESENTATION).decode()
-    declared = main.replace("<p:presentation", bomb + "<p:presentation", 1)
+    declared = main.replace("<p:presentation", bomb + "<p:presentation", 1).replace("<p:sldIdLst>", "<p:sldIdLst>&x;", 1)
     assert "SECRET" not in text_of(rewrite_zip(base, tmp_path / "main.pptx", {PRESENTATION: declared}))
 
 
@@ -149,7 +168,7 @@ def test_broken_office_files_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     lost = rewrite_zip(
         tmp_path / "whole.pptx", tmp_path / "lost.pptx", {"ppt/_rels/presentation.xml.rels": "<Relationships/>"}
     )
-    refused(lost, "no text in this PPTX file")
+    refused(lost, "damaged PPTX: ppt/presentation.xml names a slide 'rId")
     locked = "<manifest:manifest><manifest:file-entry><manifest:encryption-data/></manifest:file-entry></manifest:manifest>"
     refused(odt(tmp_path, "<text:p>x</text:p>", **{"META-INF__manifest.xml": locked}), "encrypted ODT.*password")
     monkeypatch.setattr("memagent.documents.archive.MAX_UNPACKED", 100)

@@ -15,7 +15,7 @@ from memagent.page.gather import page_of
 from memagent.page.passages import Border, Gap, Passage
 from tests import test_structured as structured
 from tests.cli.conftest import FACT
-from tests.documents.document_samples import write_pdf
+from tests.documents.document_samples import write_pdf, write_pptx
 from tests.page.fakes import stored, turn
 from tests.test_follow_up import OPTIONS, TEXT, model, script
 
@@ -113,6 +113,16 @@ def test_pages_of_a_pdf_begin_where_they_do(journal, tmp_path):
     texts = ["".join(piece.text for piece in block.pieces) for block in blocks if isinstance(block, Passage)]
     assert texts == ["The first page with text.\n", "The code is 42.\n", "The end.\n"]
     assert ", page 5" in page.questions[0].quotes[0].place
+
+
+def test_slides_are_called_so(journal, tmp_path):
+    slides = write_pptx(tmp_path / "plan.pptx")
+    write_page(journal, stored(journal, [slides], ["Ada, 36"], quotes=["Ada"]), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert '<span class="page">slide 1</span>' in text
+    assert '<span class="page">slide 3</span>' in text
+    assert "plan.pptx, slide 3, offset" in text
+    assert '"page">page' not in text
 
 
 def test_files_have_their_names_at_their_borders_also_amid_a_large_one(journal, tmp_path):

@@ -156,7 +156,9 @@ def _from_past(session: Session, reader: str, readings: int, tokens: int) -> flo
 
 def _finished(session: Session, reader: str) -> list[ReadingRecord]:
     """The latest finished readings with the same model, the most recently finished first."""
-    records = session.journal.list(limit=50, status="answered") if session.journal else []
+    records: Sequence[ReadingRecord] = []
+    with suppress(JournalError):  # the estimate works without them
+        records = session.journal.list(limit=50, status="answered") if session.journal else []
     same = [
         record
         for record in records

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from memagent.documents.archive import Archive
+from memagent.documents.archive import MAX_MEMBER, Archive
 from memagent.documents.flow import Flow
 from memagent.documents.package import Package, Target
 from memagent.documents.source import Source
 
 _CONTENT, _MANIFEST = "content.xml", "META-INF/manifest.xml"
 _VOCABULARY = "{urn:oasis:names:tc:opendocument:xmlns:"
-_COUNT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}c"
-_SKIPPED = frozenset({"tracked-changes", "annotation", "note-citation", "ruby-text", "forms", "title", "desc"})
-"""Text that a tracked change took away, comments, the marks of notes, and the descriptions of pictures."""
-_LINES = frozenset({"p", "h"})
-_CELLS = frozenset({"table-cell", "covered-table-cell"})
+_COUNT = f"{_VOCABULARY}text:1.0}}c"
+_SKIPPED = frozenset(
+    {"text:tracked-changes", "office:annotation", "text:note-citation", "text:ruby-text", "office:forms", "svg:title"}
+    | {"svg:desc", "table:title", "table:desc", "office:binary-data"}
+)
+"""Text that a tracked change took away, comments, the marks of notes, and pictures with their descriptions."""
+_LINES = frozenset({"text:p", "text:h"})
+_CELLS = frozenset({"table:table-cell", "table:covered-table-cell"})
 _SPACE = re.compile(r"[ \t\n\r]+")
-_MOST_SPACES = 1000
+_MOST_SPACES = 20  # that a mark for spaces stands for: more are there to fill a disk
 
 
 class _Target(Target):
@@ -30,36 +33,38 @@ class _Target(Target):
         self._cells = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        name = _local(tag)
+        name = _name(tag)
         self._skipping += name in _SKIPPED
         self._cells += name in _CELLS
         self._in_text += name in _LINES
-        if name == "note-body":
+        if name == "text:note-body":
             self._flow = self._notes
         elif self._skipping or not self._in_text:
             return
-        elif name == "tab":
+        elif name == "text:tab":
             self._flow.text("\t")
-        elif name == "line-break":
+        elif name == "text:line-break":
             self._flow.line_end()
-        elif name == "s":
-            count = attributes.get(_COUNT, "1")
+        elif name == "text:s":
+            count = attributes.get(_COUNT, "1")[:6]
             self._flow.text(" " * min(int(count) if count.isdecimal() else 1, _MOST_SPACES))
 
     def end(self, tag: str) -> None:
-        name = _local(tag)
+        name = _name(tag)
         self._skipping -= name in _SKIPPED
         self._cells -= name in _CELLS
         self._in_text -= name in _LINES
-        if name == "note-body":
+        if name == "text:note-body":
             self._flow = self._body
+        elif self._skipping:
+            return
         elif name in _LINES and self._cells and self._flow is self._body:
             self._flow.space()
-        elif name in _LINES and not self._skipping:
+        elif name in _LINES:
             self._flow.line_end()
         elif name in _CELLS:
             self._flow.cell()
-        elif name == "table-row":
+        elif name == "table:table-row":
             self._flow.line()
 
     def data(self, data: str) -> None:
@@ -74,10 +79,12 @@ class _Target(Target):
             self._flow.space()
 
 
-def _local(tag: str) -> str:
-    """The name of an element of OpenDocument; "" for elements of other vocabularies."""
+def _name(tag: str) -> str:
+    """The name of an element of OpenDocument, as "text:p"; "" for elements of other vocabularies."""
     namespace, _, name = tag.rpartition("}")
-    return name if namespace.startswith(_VOCABULARY) else ""
+    if not namespace.startswith(_VOCABULARY):
+        return ""
+    return f"{namespace.removeprefix(_VOCABULARY).partition(':')[0].removesuffix('-compatible')}:{name}"
 
 
 def read_odt(source: Source) -> Iterator[str]:
@@ -89,5 +96,8 @@ def read_odt(source: Source) -> Iterator[str]:
         package = Package(source, archive, "ODT")
         flow, notes = Flow(), Flow()
         yield from package.text(_CONTENT, flow, _Target(flow, notes, source))
-        if kept := notes.take():
+        kept = notes.take()
+        if len(kept) > MAX_MEMBER:
+            raise source.error(f"notes of more than {MAX_MEMBER >> 20} million characters", "Save it as text")
+        if kept:
             yield ("\n" if flow.started else "") + kept

@@ -65,7 +65,7 @@ class Package:
         try:
             yield from parse(parser, flow, self.archive.chunks(part))
         except etree.XMLSyntaxError as error:
-            raise self._damaged(f"{part}: {error}") from error
+            raise self.damaged(f"{part}: {error}") from error
 
     def tree(self, part: str) -> Any:
         """The root of a small part."""
@@ -73,7 +73,7 @@ class Package:
         try:
             return etree.fromstring(self.archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True))
         except etree.XMLSyntaxError as error:
-            raise self._damaged(f"{part}: {error}") from error
+            raise self.damaged(f"{part}: {error}") from error
 
     def relations(self, part: str = "") -> dict[str, tuple[str, str]]:
         """By their id, the kind (`officeDocument`, `notesSlide` …) and the name of each part that one of Office Open XML
@@ -98,5 +98,6 @@ class Package:
     def _etree(self) -> Any:
         return optional("lxml.etree", f"reading {self.kind} files")
 
-    def _damaged(self, detail: str) -> Exception:
+    def damaged(self, detail: str) -> Exception:
+        """The error to raise for what is not as it should be."""
         return self.source.error(f"damaged {self.kind}: {detail}", _RESAVE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from memagent.documents.archive import Archive
+from memagent.documents.archive import MAX_MEMBER, Archive
 from memagent.documents.flow import Flow
 from memagent.documents.package import Package, Target
 from memagent.documents.source import Source
@@ -22,6 +22,7 @@ _RELATION = (
     "{http://purl.oclc.org/ooxml/officeDocument/relationships}id",
 )
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+_SHAPES = frozenset({"sp", "pic", "graphicFrame", "cxnSp"})
 _REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr"})
 """Placeholders that say the same on every slide: its number, the date, footer and header."""
 
@@ -43,7 +44,7 @@ class _Target(Target):
         self._in_text = name == "t" and not self._repeated
         if name == "br" and not (self._skipping or self._repeated):
             self._flow.line_end()
-        elif name in ("sp", "graphicFrame"):
+        elif name in _SHAPES:
             self._flow.paragraph()
 
     def end(self, tag: str) -> None:
@@ -51,7 +52,7 @@ class _Target(Target):
         self._in_text = False
         self._skipping -= tag == _FALLBACK
         self._cells -= name == "tc"
-        if name == "sp":
+        if name in _SHAPES:
             self._repeated = False
         elif name == "p" and self._cells:
             self._flow.space()
@@ -75,12 +76,15 @@ def read_pptx(source: Source) -> Iterator[str]:
         package = Package(source, archive, "PPTX")
         for slide in _slides(package):
             notes = [part for kind, part in package.relations(slide).values() if kind == "notesSlide"]
-            flow = Flow()
-            text = ""
+            flow, pieces, size = Flow(), list[str](), 0
             for part in (slide, *notes):
                 flow.paragraph()
-                text += "".join(package.text(part, flow, _Target(flow, source)))
-            yield text and text + "\n\n"
+                for piece in package.text(part, flow, _Target(flow, source)):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > MAX_MEMBER:
+                        raise source.error(f"a slide of more than {MAX_MEMBER >> 20} million characters", "Save it as text")
+            yield "".join([*pieces, "\n\n"]) if pieces else ""
 
 
 def _slides(package: Package) -> list[str]:
@@ -89,4 +93,6 @@ def _slides(package: Package) -> list[str]:
     parts = package.relations(main)
     listed = package.tree(main).xpath("//*[local-name()='sldIdLst']/*[local-name()='sldId']")
     ids = [next((one.get(name) for name in _RELATION if one.get(name)), "") for one in listed]
-    return [parts[id][1] for id in ids if id in parts]
+    if lost := [id for id in ids if id not in parts]:
+        raise package.damaged(f"{main} names a slide {lost[0]!r}, which it does not hold")
+    return [parts[id][1] for id in ids]

@@ -27,8 +27,8 @@ _LONGEST_LINE = 4096  # characters of a line that are read again when it goes on
 class Part:
     """A piece of a file's text: `characters` of it, from character `offset` of the file on.
 
-    `digest` is the SHA-256 of the file's text up to the end of this part; `pages` are a PDF's, within the part. `line` and
-    `page` are the numbers of its first ones in the file.
+    `digest` is the SHA-256 of the file's text up to the end of this part; `pages` are those within
+    the part. `line` and `page` are the numbers of its first ones in the file.
     """
 
     name: str

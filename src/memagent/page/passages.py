@@ -39,12 +39,13 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """Where the text after it stands. `begins`: what begins there, a "file" or a "page"; "" amid either. `first`: it is
-    the first of its region."""
+    """Where the text after it stands. `begins`: what begins there, a "file" or a "page"; "" amid either. `paged`: what a
+    page of this file is called. `first`: it is the first of its region."""
 
     file: str
     page: int | None
     line: int | None
+    paged: str
     begins: str = ""
     first: bool = False
 
@@ -117,7 +118,7 @@ def _borders(document: Document, region: Span) -> Iterator[tuple[int, Border]]:
 
 def _border(document: Document, place: int, begins: str = "", *, first: bool = False) -> Border:
     where = document.locate(place)
-    return Border(file=where.file, page=where.page, line=where.line, begins=begins, first=first)
+    return Border(file=where.file, page=where.page, line=where.line, paged=where.paged, begins=begins, first=first)
 
 
 def _within(files: Sequence[SourceFile], region: Span) -> Iterator[SourceFile]:
