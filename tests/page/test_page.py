@@ -117,7 +117,7 @@ def test_pages_of_a_pdf_begin_where_they_do(journal, tmp_path):
 
 def test_slides_are_called_so(journal, tmp_path):
     slides = write_pptx(tmp_path / "plan.pptx")
-    write_page(journal, stored(journal, [slides], ["Ada, 36"], quotes=["Ada"]), tmp_path / "page.html")
+    write_page(journal, stored(journal, [slides], ["Ada"], answer="Ada", quotes=["Ada"]), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert '<span class="page">slide 1</span>' in text
     assert '<span class="page">slide 3</span>' in text
