@@ -73,7 +73,8 @@ def _messages(source: Source) -> Iterator[bytes]:
     source.stream.seek(0)
     while line := source.stream.readline(CHUNK):
         line = line if number else line.removeprefix(BOM_UTF8)
-        if begins and (_BORDER.match(line[:300]) if blank and number else line.startswith(b"From ") and not number):
+        first = not number and line.startswith(b"From ")
+        if begins and (first or (number and blank and _BORDER.match(line[:300]))):
             if number:
                 yield bytes(message)
             message.clear()
@@ -90,11 +91,12 @@ def _messages(source: Source) -> Iterator[bytes]:
 
 
 def _text(source: Source, data: bytes) -> str:
+    """A message as text; one that was made to keep a parser busy as it stands."""
     if data.count(b"\n") > _MOST_LINES or data.count(b"\n--") > _MOST_PARTS:
         return _lossless(data, "utf-8")
     try:
         return "\n".join(_parts(source, BytesParser(policy=_Policy()).parsebytes(data), _MOST_FORWARDED))
-    except RecursionError:  # hundreds of parts within one another, as nobody sends: it stands as it is
+    except RecursionError:  # hundreds of parts within one another
         return _lossless(data, "utf-8")
 
 
