@@ -1,4 +1,4 @@
-"""Real files, written by the libraries people use or byte by byte, for the tests of documents."""
+"""Real files, written by the libraries people use or byte by byte, for the tests of documents, and how they are read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,26 @@ from pathlib import Path
 import docx
 import pptx
 import pypdf
+import pytest
 from odf import opendocument, table
 from odf import text as odf
 from pptx.util import Inches
+
+from memagent.documents import load
+from memagent.errors import DocumentError
+
+
+def text_of(path: Path) -> str:
+    """All of the text that is read of a file."""
+    with load([path]) as document:
+        return document.read(0, len(document))
+
+
+def refused(path: Path, message: str) -> None:
+    """Asserts that a file is refused with a message that names it."""
+    with pytest.raises(DocumentError, match=message) as caught:
+        load([path])
+    assert path.name in str(caught.value)
 
 
 def write_pdf(path: Path, pages: Sequence[str]) -> Path:

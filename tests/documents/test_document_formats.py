@@ -12,7 +12,9 @@ import pytest
 from document_samples import (
     DOCX_TEXT,
     encrypt_pdf,
+    refused,
     rewrite_zip,
+    text_of,
     write_docx,
     write_epub,
     write_odt,
@@ -21,20 +23,9 @@ from document_samples import (
 )
 
 from memagent.documents import load
-from memagent.errors import DocumentError, MissingExtraError
+from memagent.errors import MissingExtraError
 
 PAGES = ["The first page", "", "The third page (almost the last)".replace("(", "\\(").replace(")", "\\)"), "The end"]
-
-
-def text_of(path: Path) -> str:
-    with load([path]) as document:
-        return document.read(0, len(document))
-
-
-def refused(path: Path, message: str) -> None:
-    with pytest.raises(DocumentError, match=message) as caught:
-        load([path])
-    assert path.name in str(caught.value)
 
 
 def html(tmp_path: Path, markup: str | bytes, name: str = "page.html") -> str:

@@ -6,21 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from document_samples import ODT_TEXT, SLIDES, rewrite_zip, write_odt, write_pptx
+from document_samples import ODT_TEXT, SLIDES, refused, rewrite_zip, text_of, write_odt, write_pptx
 
 from memagent.documents import load
-from memagent.errors import DocumentError
-
-
-def text_of(path: Path) -> str:
-    with load([path]) as document:
-        return document.read(0, len(document))
-
-
-def refused(path: Path, message: str) -> None:
-    with pytest.raises(DocumentError, match=message) as caught:
-        load([path])
-    assert path.name in str(caught.value)
 
 
 def test_slides_are_read_in_order_with_their_notes_and_places_name_them(tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ _SKIPPED = frozenset({"pPr", "rPr", "tblPr", "tblGrid", "trPr", "tcPr", "sectPr"
 
 
 class _Target(Target):
-    """A paragraph is a line; a table row is a line with tabs between its cells."""
-
-    def __init__(self, flow: Flow, source: Source) -> None:
-        super().__init__(flow, source)
-        self._cells = 0
-
     def start(self, tag: str, _attributes: Mapping[str, str]) -> None:
         name = _local(tag)
         self._skipping += name in _SKIPPED or tag == _FALLBACK
@@ -48,14 +42,7 @@ class _Target(Target):
         self._in_text = False
         self._skipping -= name in _SKIPPED or tag == _FALLBACK
         self._cells -= name == "tc"
-        if name == "p" and self._cells:
-            self._flow.space()
-        elif name == "p":
-            self._flow.line_end()
-        elif name == "tc":
-            self._flow.cell()
-        elif name == "tr":
-            self._flow.line()
+        self.ended(name)
 
 
 def _local(tag: str) -> str:

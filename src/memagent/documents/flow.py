@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+_SPACE = re.compile(r"[ \t\n\r\f]+")  # not \s: a no-break space is text
 
 
 class Flow:
@@ -27,6 +30,15 @@ class Flow:
         self._runs.append(run)
         self._gap = ""
         self.started = True
+
+    def words(self, run: str) -> None:
+        """Text whose white space collapses, as that of HTML and OpenDocument does."""
+        text = _SPACE.sub(" ", run)
+        if text.startswith(" "):
+            self.space()
+        self.text(text.strip(" "))
+        if text.endswith(" "):
+            self.space()
 
     def space(self) -> None:
         """White space that may be swallowed by a wider gap."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from memagent.documents.flow import Flow, parse
@@ -18,7 +17,6 @@ _LINES = frozenset(
     | {"thead", "tr", "ul"}
 )
 _CELLS = frozenset({"td", "th"})
-_SPACE = re.compile(r"[ \t\n\r\f]+")  # not \s: a no-break space is text
 
 
 class _Target:
@@ -54,13 +52,8 @@ class _Target:
             return
         if self._preformatted:
             self._flow.text(data)
-            return
-        text = _SPACE.sub(" ", data)
-        if text.startswith(" "):
-            self._flow.space()
-        self._flow.text(text.strip(" "))
-        if text.endswith(" "):
-            self._flow.space()
+        else:
+            self._flow.words(data)
 
     def comment(self, _text: str) -> None:
         """Comments are not text."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from memagent.documents.archive import MAX_MEMBER, Archive
@@ -20,7 +19,6 @@ _SKIPPED = frozenset(
 """Text that a tracked change took away, comments, the marks of notes, and pictures with their descriptions."""
 _LINES = frozenset({"text:p", "text:h"})
 _CELLS = frozenset({"table:table-cell", "table:covered-table-cell"})
-_SPACE = re.compile(r"[ \t\n\r]+")
 _MOST_SPACES = 20  # that a mark for spaces stands for: more are there to fill a disk
 
 
@@ -30,7 +28,6 @@ class _Target(Target):
     def __init__(self, flow: Flow, notes: Flow, source: Source) -> None:
         super().__init__(flow, source)
         self._body, self._notes = flow, notes
-        self._cells = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = _name(tag)
@@ -69,14 +66,8 @@ class _Target(Target):
 
     def data(self, data: str) -> None:
         """White space collapses, as the format has it."""
-        if self._skipping or not self._in_text:
-            return
-        text = _SPACE.sub(" ", data)
-        if text.startswith(" "):
-            self._flow.space()
-        self._flow.text(text.strip(" "))
-        if text.endswith(" "):
-            self._flow.space()
+        if self._in_text and not self._skipping:
+            self._flow.words(data)
 
 
 def _name(tag: str) -> str:

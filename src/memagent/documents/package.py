@@ -20,7 +20,8 @@ _RESAVE = "Open it in an office program and save it again"
 class Target:
     """Receives the parser's events and writes text into a flow. A format adds `start` and `end`.
 
-    While `_skipping` is above 0, text is left out; `_in_text` says whether character data is text at all.
+    While `_skipping` is above 0, text is left out; `_in_text` says whether character data is text at all. `_cells` counts
+    the cells of tables that are open.
     """
 
     def __init__(self, flow: Flow, source: Source) -> None:
@@ -28,6 +29,7 @@ class Target:
         self._source = source
         self._skipping = 0
         self._in_text = 0
+        self._cells = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         """An element begins."""
@@ -41,6 +43,18 @@ class Target:
         """Characters between tags."""
         if self._in_text and not self._skipping:
             self._flow.text(data)
+
+    def ended(self, name: str) -> None:
+        """Ends what Word and PowerPoint name alike: a paragraph is a line, or a part of one in the cell of a table, whose
+        rows are lines with tabs between their cells."""
+        if name == "p" and self._cells:
+            self._flow.space()
+        elif name == "p":
+            self._flow.line_end()
+        elif name == "tc":
+            self._flow.cell()
+        elif name == "tr":
+            self._flow.line()
 
     def doctype(self, _name: str, _public: str | None, _system: str | None) -> None:
         """Refused: the parts of office files have no document type, so this one is made to do harm."""

@@ -28,11 +28,10 @@ _REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr"})
 
 
 class _Target(Target):
-    """A paragraph is a line, and a table row is a line with tabs between its cells; shapes are apart by a blank line."""
+    """Shapes are apart by a blank line."""
 
     def __init__(self, flow: Flow, source: Source) -> None:
         super().__init__(flow, source)
-        self._cells = 0
         self._repeated = False  # within a shape of _REPEATED; shapes do not hold others, but groups do
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -54,14 +53,7 @@ class _Target(Target):
         self._cells -= name == "tc"
         if name in _SHAPES:
             self._repeated = False
-        elif name == "p" and self._cells:
-            self._flow.space()
-        elif name == "p":
-            self._flow.line()
-        elif name == "tc":
-            self._flow.cell()
-        elif name == "tr":
-            self._flow.line()
+        self.ended(name)
 
 
 def _local(tag: str) -> str:
