@@ -297,8 +297,9 @@ def test_links_to_nothing_and_closed_folders_are_left_out_where_broken_files_are
 def test_a_pattern_passes_over_no_closed_folder_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
-    write(tmp_path, deep__c_txt="c", deep__closed__b_txt="b", closed__a_txt="a")
-    write(tmp_path / ".hidden", closed__a_txt="a")
+    write(tmp_path, deep__c_txt="c")
+    for folder in ("deep/closed", "closed", ".hidden/closed"):
+        (tmp_path / folder).mkdir(parents=True)
     listed = os.scandir
 
     def deny(folder: Any = ".") -> Any:  # root may open any folder
