@@ -19,15 +19,17 @@ _SKIPPED = frozenset(
 """Text that a tracked change took away, comments, the marks of notes, and pictures with their descriptions."""
 _LINES = frozenset({"text:p", "text:h"})
 _CELLS = frozenset({"table:table-cell", "table:covered-table-cell"})
+_ENDED = dict.fromkeys(_LINES, "p") | dict.fromkeys(_CELLS, "tc") | {"table:table-row": "tr"}
+"""What ends as in Word."""
 _MOST_SPACES = 20  # that a mark for spaces stands for: more are there to fill a disk
 
 
 class _Target(Target):
-    """A paragraph is a line; a table row is a line with tabs between its cells. Notes are kept for the end."""
+    """Notes are kept for the end, where they stand outside of tables."""
 
     def __init__(self, flow: Flow, notes: Flow, source: Source) -> None:
         super().__init__(flow, source)
-        self._body, self._notes = flow, notes
+        self._left = notes, 0  # the other flow, and its open cells
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = _name(tag)
@@ -35,7 +37,7 @@ class _Target(Target):
         self._cells += name in _CELLS
         self._in_text += name in _LINES
         if name == "text:note-body":
-            self._flow = self._notes
+            self._turn()
         elif self._skipping or not self._in_text:
             return
         elif name == "text:tab":
@@ -52,17 +54,13 @@ class _Target(Target):
         self._cells -= name in _CELLS
         self._in_text -= name in _LINES
         if name == "text:note-body":
-            self._flow = self._body
-        elif self._skipping:
-            return
-        elif name in _LINES and self._cells and self._flow is self._body:
-            self._flow.space()
-        elif name in _LINES:
-            self._flow.line_end()
-        elif name in _CELLS:
-            self._flow.cell()
-        elif name == "table:table-row":
-            self._flow.line()
+            self._turn()
+        elif not self._skipping:
+            self.ended(_ENDED.get(name, ""))
+
+    def _turn(self) -> None:
+        """Writes into the notes from here on, or again into the body."""
+        (self._flow, self._cells), self._left = self._left, (self._flow, self._cells)
 
     def data(self, data: str) -> None:
         """White space collapses, as the format has it."""

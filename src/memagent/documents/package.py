@@ -45,8 +45,8 @@ class Target:
             self._flow.text(data)
 
     def ended(self, name: str) -> None:
-        """Ends what Word and PowerPoint name alike: a paragraph is a line, or a part of one in the cell of a table, whose
-        rows are lines with tabs between their cells."""
+        """Ends what is of a name in Office Open XML: a paragraph (p) is a line, or a part of one in the cell (tc) of a
+        table, whose rows (tr) are lines with tabs between their cells."""
         if name == "p" and self._cells:
             self._flow.space()
         elif name == "p":
