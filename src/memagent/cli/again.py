@@ -103,8 +103,8 @@ class Reopening:
 
 
 def _note_moved(session: Session, record: ReadingRecord, progress: Progress | None = None) -> None:
-    """Says that the model of a reading is asked elsewhere than before, if it is. For an
-    answer that was verified, or is not to be, it is not asked."""
+    """Says that the model of a reading is asked elsewhere than before, if it is. For an answer that was verified, or is not
+    to be, it is not asked."""
     begun = Settings.from_json(record.settings)
     asked = progress is None or not progress.closed or (session.verified and not progress.verdicts)
     if asked and begun.base_url and session.settings.identity != begun.identity:

@@ -22,8 +22,8 @@ _SUMMED = ("tokens", "calls", "prompt_tokens", "completion_tokens")
 def print_estimate(
     file: JobFile, opened: OpenModel, settings: Sequence[Settings], *, verified: bool, as_json: bool
 ) -> None:
-    """Prints the sums over all jobs. Documents are loaded one at a time, and each is cut once, however
-    many jobs it has. Counts are upper bounds."""
+    """Prints the sums over all jobs. Documents are loaded one at a time, and each is cut once, however many jobs it has.
+    Counts are upper bounds."""
     cuts = Cuts.of(settings[0], None)  # the forms of jobs have one model
     totals = dict.fromkeys(_SUMMED, 0)
     checks = dict.fromkeys(_SUMMED[1:], 0)

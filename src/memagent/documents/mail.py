@@ -28,7 +28,7 @@ Mail: TypeAlias = "Message[str, str]"
 
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 _HEADER = re.compile(rb"[!-9;-~]+:")  # RFC 5322, section 3.6.8
-_ENVELOPE = re.compile(rb">?From [^\n]*\n")  # what some programs leave before a message
+_ENVELOPE = re.compile(rb"\A>?From [^\n]*\n")  # what some programs leave before a message
 _BORDER = re.compile(rb"From .*\d:\d\d.*\d{4}")  # with a date, unlike a line of text that begins so
 _QUOTED_BORDER = re.compile(rb"^>(?=>*From )", re.MULTILINE)
 _TEXT = ("text", "multipart")  # a leaf of several parts has a border that is not found: its text stands as it is
@@ -50,8 +50,7 @@ def read_eml(source: Source) -> Iterator[str]:
     """The text of one message."""
     if source.size() > MAX_MEMBER:
         raise source.error(f"a message of more than {MAX_MEMBER >> 20} MiB", "Save it without its attachments")
-    data = source.head(MAX_MEMBER).removeprefix(BOM_UTF8).lstrip(b"\r\n")
-    data = _ENVELOPE.sub(b"", data, count=1) if _ENVELOPE.match(data) else data
+    data = _ENVELOPE.sub(b"", source.head(MAX_MEMBER).removeprefix(BOM_UTF8).lstrip(b"\r\n"))
     if not _HEADER.match(data):
         raise source.error("not an e-mail message, whatever its name says", "Give it the extension .txt if it is text")
     yield _text(source, data)
@@ -137,6 +136,7 @@ def _leaves(message: Mail) -> Iterator[Mail]:
 
 
 def _chosen(alternatives: list[list[Mail]]) -> list[Mail]:
+    """The alternative to show; see `_leaves`."""
     for kind in ("text/plain", "text/html"):
         for found in alternatives:
             if any(one.get_content_type() == kind and _bytes(one).strip() for one in found):
