@@ -902,6 +902,10 @@ def test_no_published_migration_is_changed() -> None:
     assert digests == PUBLISHED
 
 
+def test_tests_leave_the_journal_of_the_user_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert tmp_path_factory.getbasetemp() in default_path().parents
+
+
 def test_a_turn_is_stored_once(journal: Journal) -> None:
     id = journal.start(**START)
     journal.append(id, turn(0))

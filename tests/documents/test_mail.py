@@ -6,6 +6,7 @@ import mailbox
 import sys
 from contextlib import suppress
 from email.message import EmailMessage
+from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
@@ -156,19 +157,12 @@ def test_attachments_of_the_alternative_that_is_not_read_are_named(tmp_path: Pat
     assert read(tmp_path / "a.eml", sent) == "Subject: x\nAttachments (not read): report.pdf\n\nSee attached.\n"
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"Subject: a" + b" " * 200_000 + b"b",
-        b'Content-Type: text/plain; x="' + b";\\" * 160_000,
-        b"Subject: " + b"=?utf-8?q?a?= " * 80_000,
-        b"S:\n" * 400_000 + b"X: y",
-    ],
-    ids=["spaces", "parameters", "encoded words", "headers"],
-)
-def test_long_headers_take_no_longer_than_they_are_long(tmp_path: Path, header: bytes) -> None:
-    """With the time of the square of their length, each of these takes minutes."""
-    assert read(tmp_path / "a.eml", b"X: y\n" + header + b"\n\nThe code.\n").endswith("The code.\n")
+def test_headers_are_read_to_a_length_that_nobody_uses_up(tmp_path: Path) -> None:
+    """The library's time grows with the square of it."""
+    raw = b"Subject: a" + b" " * 40_000 + b'b\nContent-Type: text/plain; x="' + b";\\" * 5000 + b"\n\nThe code.\n"
+    parsed = BytesParser(policy=mail._Policy()).parsebytes(raw)
+    assert {name: len(value) for name, value in parsed.raw_items()} == {"Subject": 1 << 15, "Content-Type": 1 << 12}
+    assert read(tmp_path / "a.eml", raw) == "Subject: a\n\nThe code.\n"
 
 
 def test_messages_of_millions_of_parts_or_lines_stand_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
