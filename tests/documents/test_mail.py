@@ -65,6 +65,10 @@ def test_texts_between_attachments_and_forwarded_messages_are_read(tmp_path: Pat
 @pytest.mark.parametrize(
     ("raw", "shown"),
     [
+        (
+            b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nU3ViamVjdDogeA==\n",
+            "Attachments (not read): message/rfc822\n",
+        ),
         (b"From: J\xfcrgen <j@x>\nSubject: x\n\nbody\n", "From: Jürgen <j@x>\nSubject: x\n\nbody\n"),
         ("Subject: größer\n\nbody\n".encode(), "Subject: größer\n\nbody\n"),
         (b"Subject: =?utf-8?q?gr=C3=B6=C3=9Fer?=\n\nbody", "Subject: größer\n\nbody\n"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from memagent.core import Completion, Turn
+from memagent.embedded.family import EmbeddedFamily
 from memagent.errors import ContextTooLongError, ModelError
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel
@@ -156,6 +157,7 @@ def test_drafts_of_memories_change_no_draw_and_their_log_probabilities_can_be_sc
     question = "What is the special magic number for amber-falcon mentioned in the provided text?"
     sample = Sample(id="s", task="t", question=question, document=LazyText([fact + filler]), answers=("4821973",), facts=())
     worker = ReaderWorker(config)
+    assert isinstance(worker.opened(0).engine._family, EmbeddedFamily)  # type: ignore[attr-defined]
     shares = Rollout(0, "0", [(0, "a", sample)])
     checked: list[int] = []
 
