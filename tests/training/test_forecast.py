@@ -13,8 +13,9 @@ import transformers
 
 from memagent.errors import TrainingError
 from memagent.training.config import PRESETS, LoraConfig, PolicyConfig, SftConfig, load_config
-from memagent.training.forecast import _active, forecast_rl, forecast_sft, measured_flops
+from memagent.training.forecast import _active, forecast_rl, forecast_sft
 from memagent.training.policy import Policy
+from memagent.training.products import measured_flops, slower_in_bf16
 from memagent.training.recipe import read_stage
 from memagent.training.rl import Trainer
 from memagent.training.rl_config import RlConfig, RolloutConfig, TaskMix
@@ -131,6 +132,18 @@ def test_of_experts_a_token_is_given_to_some() -> None:
             for count in (1, 4)
         )
     assert _active(all_of_them) - _active(few) == 3 * 3 * 8 * 16
+
+
+def test_what_is_measured_leaves_the_draws_of_a_run_as_they_are() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    assert slower_in_bf16(PolicyConfig(device="cpu", bf16=True)) > 0.0
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_policy_that_multiplies_in_float32_cannot_be_slower_in_bfloat16() -> None:
+    assert slower_in_bf16(PolicyConfig(device="cpu")) == 0.0
 
 
 def test_a_supervised_run_of_the_recipe() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from memagent.errors import ConfigError, MemagentError, TrainingError
 from memagent.tasks.words import shipped_words
@@ -217,6 +219,19 @@ def test_rows_that_the_model_to_go_on_from_cannot_hold_begin_no_run(config: SftC
     with pytest.raises(ConfigError, match=r"has chunks, with their wording, of 3\d\d tokens, and the window is 320"):
         run(again.model_copy(update=chunks), Launch(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("slower", "said"), [(76.4, True), (1.1, False)])
+def test_a_run_says_that_the_processor_has_no_bfloat16(
+    config: SftConfig, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slower: float, said: bool
+) -> None:
+    monkeypatch.setattr("memagent.training.run.slower_in_bf16", lambda policy: slower)
+    screen = Console(file=io.StringIO(), width=200)
+    run(config, Launch(tmp_path / "run", stop_after=1, console=screen))
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    expected = "this processor takes 76 times as long for bfloat16 as for float32: set policy.bf16=false"
+    assert (expected in shown) is said
+    assert ("bfloat16" in shown) is said
 
 
 def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp_path: Path) -> None:

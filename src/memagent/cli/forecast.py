@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 def show(config: RlConfig | SftConfig, tflops: float | None) -> None:
     """Prints a forecast. `tflops`: TFLOP/s of a machine to plan for; by default this one is measured."""
-    from memagent.training.forecast import EITHER, forecast_rl, forecast_sft, measured_flops
+    from memagent.training.forecast import EITHER, forecast_rl, forecast_sft
     from memagent.training.policy import device_of
+    from memagent.training.products import measured_flops
     from memagent.training.rl_config import RlConfig
 
     found = forecast_rl(config) if isinstance(config, RlConfig) else forecast_sft(config)

@@ -8,7 +8,6 @@ of the experts that a token is given to.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
 from memagent.training.curriculum import Curriculum
 from memagent.training.growth import grown
 from memagent.training.model import build_model
-from memagent.training.policy import device_of
+from memagent.training.products import bytes_computed
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import plans_of_run
 
@@ -132,29 +131,6 @@ def forecast_sft(config: SftConfig) -> Forecast:
     )
 
 
-def measured_flops(policy: PolicyConfig, seconds: float = 0.5) -> float:
-    """FLOP/s of large products of matrices on this machine, as the run would compute them. Raises ConfigError where the
-    run's device is not there."""
-    device = device_of(policy)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"policy.device is {policy.device!r}, and this machine has none: give its speed with --tflops")
-    dtype = torch.bfloat16 if _computed(policy) == 2 else torch.float32
-    side = 4096 if device.type == "cuda" else 1024
-    one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-
-    def product() -> None:
-        one @ other
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    product()
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
-        product()
-        count += 1
-    return 2.0 * side**3 * count / (time.perf_counter() - began)
-
-
 def _empty(folder: Path, stack: Sequence[int] = ()) -> tuple[Any, Any]:
     """The model of a folder without its weights, with the layers of `stack` if there is one, and the tokenizer."""
     if not (folder / "config.json").is_file():
@@ -229,11 +205,6 @@ def _width(policy: PolicyConfig) -> int:
     return 2 if policy.dtype == "bfloat16" else 4
 
 
-def _computed(policy: PolicyConfig) -> int:
-    """Bytes of a value that is computed."""
-    return 2 if policy.bf16 else _width(policy)
-
-
 def _held(policy: PolicyConfig, size: int, trained: int, *, average: bool) -> dict[str, int]:
     """Bytes that are needed all the time."""
     held = {"weights": size * _width(policy), "gradients and AdamW": trained * _ADAM}
@@ -249,7 +220,7 @@ def _held(policy: PolicyConfig, size: int, trained: int, *, average: bool) -> di
 def _update(model: Any, policy: PolicyConfig, tokens: int, replies: float) -> int:
     """Bytes of activations and logits of a micro-batch, of which a share are replies."""
     shape = model.config.get_text_config()
-    hidden = tokens * shape.hidden_size * _computed(policy)
+    hidden = tokens * shape.hidden_size * bytes_computed(policy)
     layer = hidden * _ACTIVATIONS // 2
     layers = int(shape.num_hidden_layers)
     kept = layer + layers * hidden if policy.checkpointing else layers * layer
@@ -264,4 +235,4 @@ def _sampling(model: Any, policy: PolicyConfig, tokens: int) -> int:
     kinds = getattr(shape, "layer_types", None)
     layers = sum("attention" in kind for kind in kinds) if kinds else shape.num_hidden_layers
     layer = _GATED * getattr(shape, "intermediate_size", 4 * shape.hidden_size) + _AROUND * shape.hidden_size
-    return int(tokens * _computed(policy) * (2 * layers * heads * size + layer))
+    return int(tokens * bytes_computed(policy) * (2 * layers * heads * size + layer))

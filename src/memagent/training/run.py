@@ -18,6 +18,9 @@ from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import RunConfig
 from memagent.training.inputs import changed_files
 from memagent.training.log import RunLog
+from memagent.training.products import slower_in_bf16
+
+_TOO_SLOW = 2.0  # times as long in bfloat16 as in float32
 
 
 class Trainer(Protocol):
@@ -118,6 +121,8 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
         held.enter_context(log)
         for path in changed_files(launch.out, config, resumed=resumed):
             log.say(f"{path} has changed since the run read it: from step {trainer.step} on, it is read as it is now")
+        if (slower := slower_in_bf16(config.policy)) >= _TOO_SLOW:
+            log.say(f"this processor takes {slower:.0f} times as long for bfloat16 as for float32: set policy.bf16=false")
         if before != scored:
             trainer.forget_scores()
             if before is not None:  # as it is where a run has taken over the weights of another
