@@ -127,6 +127,25 @@ def test_only_a_line_with_a_date_after_a_blank_one_begins_a_message(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("name", "begins", "messages"),
+    [
+        ("Inbox", BORDER + b"Subject: one\n", 2),
+        ("Sent", b"From - Mon Nov 23 10:00:00 2026\r\nX-Mozilla-Status: 0001\r\n", 2),
+        ("Inbox.txt", BORDER + b"Subject: one\n", 0),
+        ("chronicle", b"From here on, at 10:30 on 3 May 2026, nobody spoke.\nNobody moved: all were tired.\n", 0),
+        ("chronicle", b"From 1914 on, letters came at 10:30.\nSubject: the war\n", 0),
+    ],
+)
+def test_a_mailbox_without_an_extension_is_known_by_its_first_lines(
+    tmp_path: Path, name: str, begins: bytes, messages: int
+) -> None:
+    (tmp_path / name).write_bytes(begins + b"\nfirst\n\n" + BORDER + b"Subject: two\n\nsecond\n")
+    with load([tmp_path / name]) as document:
+        assert len(document.files[0].pages) == messages
+        assert ("From " in document.read(0, len(document))) is (messages == 0)
+
+
+@pytest.mark.parametrize(
     "program",
     [b"MAILER-DAEMON Sat Nov 28 14:00:00 2026", b"- Mon Nov 23 10:00:00 2026", b"1@xxx Thu Jan 01 00:00:00 +0000 1970"],
 )
