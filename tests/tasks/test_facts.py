@@ -13,7 +13,8 @@ from memagent.errors import TaskError
 from memagent.suite_scoring import own_score
 from memagent.tasks.fact_values import SORTS, make
 from memagent.tasks.facts import TASKS, Attribute, attributes
-from memagent.tasks.names import Names
+from memagent.tasks.name_forms import FORMS, FormedNames
+from memagent.tasks.names import WORKS, Kind, Names
 from memagent.tasks.samples import Sample, generator
 from memagent.tasks.task import Materials, Request
 from memagent.tasks.words import Words, shipped_words
@@ -54,10 +55,11 @@ def literals(statement: str) -> list[str]:
     return re.split(r"{[ab]}", statement.lower())
 
 
+@pytest.mark.parametrize("forms", ["plain", "many"])
 @pytest.mark.parametrize("name", ALL)
-def test_one_sentence_holds_the_answer_and_no_other_states_the_attribute_of_the_subject(name: str) -> None:
+def test_one_sentence_holds_the_answer_and_no_other_states_the_attribute_of_the_subject(name: str, forms: str) -> None:
     for index in range(12):
-        sample = made(index=index, attribute=name)
+        sample = made(index=index, attribute=name, forms=forms)
         [needed] = [fact for fact in sample.facts if fact.needed]
         assert sample.answers == (needed.value,)
         subject = subject_of(sample)
@@ -205,6 +207,52 @@ def test_no_name_of_a_contract_is_a_part_of_another() -> None:
     assert len({first, *others}) == 301
     assert len({len(name.partition("-")[2]) for name in (first, *others)}) == 1
     assert all(other.partition("-")[0] == first.partition("-")[0] for other in others)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_names_in_many_forms_are_apart_and_alike_as_asked_for(kind: Kind) -> None:
+    for split in ("train", "eval"):
+        names = FormedNames(generator(0, "forms", 0), "train", forms=split)
+        given = [names.new(kind) for _ in range(40)]
+        alike = [(one, names.new(kind, like=one)) for one in given]
+        every = [*given, *(other for _, other in alike)]
+        assert all(name[0].isupper() and name[-1] != "." for name in every)
+        lowered = sorted((name.lower() for name in every), key=len)
+        assert not [(a, b) for at, a in enumerate(lowered) for b in lowered[at + 1 :] if a in b]
+        shared = [set(re.findall(r"\w{3,}", one)) & set(re.findall(r"\w{3,}", other)) for one, other in alike]
+        assert sum(map(bool, shared)) > 30
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_last_forms_of_names_are_for_evaluation_alone(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memagent.tasks.names.coined", lambda *_: next(coined))
+    shown = {}
+    for split in ("train", "eval"):
+        coined = (f"W{number:03}" for number in range(9999))
+        names = FormedNames(generator(0, "forms", 0), "train", forms=split)
+        made_up = [re.sub(r"W\d+", "#", names.new(kind)) for _ in range(400)]
+        shown[split] = {
+            re.sub("|".join(WORKS), "noun", re.sub(r"\d+", "0", re.sub(r"\b[A-Z]\b", "I", one))) for one in made_up
+        }
+    assert len(shown["eval"]) == 3
+    assert len(shown["train"]) == len(FORMS[kind]) - 3
+    assert not shown["train"] & shown["eval"]
+
+
+def test_there_are_always_more_names_like_one() -> None:
+    names = FormedNames(generator(0, "forms", 0), "train", forms="eval")
+    first = names.new("ship")
+    assert len({first, *(names.new("ship", like=first) for _ in range(50))}) == 51
+
+
+def test_names_are_plain_unless_asked_for() -> None:
+    def plain(forms: str) -> list[bool]:
+        samples = [made(index=index, attribute="captain", forms=forms) for index in range(30)]
+        return [bool(re.match("(SS|MV|HMS) ", subject_of(sample))) for sample in samples]
+
+    assert all(plain("plain"))
+    assert not any(plain("many"))
+    assert 5 < sum(plain("any")) < 25
 
 
 def test_coined_names_never_run_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from pydantic import Field
 from memagent.errors import TaskError
 from memagent.tasks.fact_values import SORTS, Sort, make
 from memagent.tasks.fitting import Planned, fit
+from memagent.tasks.name_forms import FormedNames
 from memagent.tasks.names import Kind, Names
 from memagent.tasks.samples import Sample, checked, generator
 from memagent.tasks.task import Materials, Request, Task
@@ -66,7 +67,8 @@ class FactsOptions:
     attributes  the number of other attributes of the subjects that are asked for, as far as there are more
     absent      the document says everything but the answer, which is then that it does not hold it
     names       what names are made of: coined words, words of the word list, or any, one of them at random
-    wordings    the statements and questions to choose from: train, eval, or split, those of the split of the words
+    forms       what names look like: plain ("Tolle Mills"), many ("Tolle & Sons", "Bank of Tolle"), or any, as above
+    wordings    the statements, questions and forms to choose from: train, eval, or split, those of the split of the words
     order       any: all statements; value: those that name the value before the subject, where there is one
     """
 
@@ -76,6 +78,7 @@ class FactsOptions:
     attributes: Annotated[int, Field(ge=0)] = 2
     absent: bool = False
     names: Literal["coined", "words", "any"] = "any"
+    forms: Literal["plain", "many", "any"] = "plain"
     wordings: Wordings = "split"
     order: Order = "any"
 
@@ -102,7 +105,10 @@ def make_facts(materials: Materials, request: Request, options: FactsOptions) ->
     split: Split = words if options.wordings == "split" else options.wordings
     attribute = _attribute(rng, options.attribute)
     of_words = options.names == "words" or (options.names == "any" and rng.random() < 0.5)
-    document = _Document(rng, split, Names(rng, words, materials.words.nouns if of_words else ()), words, options.order)
+    made_of = materials.words.nouns if of_words else ()
+    many = options.forms == "many" or (options.forms == "any" and rng.random() < 0.5)
+    names = FormedNames(rng, words, made_of, split) if many else Names(rng, words, made_of)
+    document = _Document(rng, split, names, words, options.order)
     asked = [(document.names.new(attribute.source), attribute)]
     facts = [document.fact(*asked[0])]
     while len(asked) < options.asked:

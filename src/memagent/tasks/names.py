@@ -25,7 +25,7 @@ _ENDINGS: dict[Kind, tuple[str, ...]] = {
     "ship": ("", "ia", "ora"),
 }
 _COMPANIES = "Works Mills Press Foundry Shipping Brewery Glassworks Railways Instruments Textiles".split()
-_WORKS = "Letters Ballads Voyage Orchard Winter Garden Lantern Harvest Mirror Testament Bridges Sleepers".split()
+WORKS = "Letters Ballads Voyage Orchard Winter Garden Lantern Harvest Mirror Testament Bridges Sleepers".split()
 
 _PATIENCE = 1000  # draws without a new word before a word list counts as exhausted
 _CONTRACTS = "Contract Agreement Lease Licence Loan Policy Charter".split()
@@ -70,7 +70,7 @@ class Names:
         if kind == "company":
             return f"{self._word(kind)} {self._rng.choice(_COMPANIES)}"
         if kind == "work":
-            return f"The {self._word(kind)} {self._rng.choice(_WORKS)}"
+            return f"The {self._word(kind)} {self._rng.choice(WORKS)}"
         if kind == "contract":
             return f"{self._rng.choice(_CONTRACTS)} {self._word(kind)[:3].upper()}-{self._number()}"
         if kind == "ship":
@@ -83,7 +83,7 @@ class Names:
         first = name.removeprefix("The ").split(" ")[0]
         if kind == "company":
             return any(f"{first} {last}" not in self._given for last in _COMPANIES)
-        return kind == "work" and any(f"The {first} {last}" not in self._given for last in _WORKS)
+        return kind == "work" and any(f"The {first} {last}" not in self._given for last in WORKS)
 
     def _like(self, kind: Kind, name: str) -> str:
         first, last = name.removeprefix("The ").split(" ")
@@ -93,7 +93,7 @@ class Names:
             return f"{first} {self._rng.choice(_COMPANIES)}"
         if kind == "contract":
             return f"{first} {last.split('-')[0]}-{self._number()}"
-        return f"The {first} {self._rng.choice(_WORKS)}"
+        return f"The {first} {self._rng.choice(WORKS)}"
 
     def _word(self, kind: Kind) -> str:
         tries = 0
