@@ -28,10 +28,10 @@ FORMS: dict[Kind, tuple[str, ...]] = {
         "North {w}", "{w} Republic", "West {w}",
     ),
     "company": (
-        "{w} {v}", "{w} & Sons", "{w} & {v}", "{w} Brothers", "{w} and Daughters", "{w} Ltd", "{w} {v} Group", "{w} Holdings",
-        "{w} Bank", "Bank of {w}", "{w} AG", "{w} GmbH", "{w} Inc", "{w}, {v} & Co", "{w} Foods", "{w} Insurance",
-        "{w} Media", "{w} Partners", "{w} Logistics", "First {w} Trust", "{w} Energy", "{w} Motors", "General {w}",
-        "{w} Pharma", "The {w} Company", "{w}-{v}", "{w} & Company", "United {w}", "{w} Software",
+        "{w} {v}", "{w} & Sons", "{w} & {v}", "{w} Brothers", "{w} and Daughters", "{w} Ltd", "{w} {v} Group",
+        "{w} Holdings", "{w} Bank", "Bank of {w}", "{w} AG", "{w} GmbH", "{w} Inc", "{w}, {v} & Co", "{w} Foods",
+        "{w} Insurance", "{w} Media", "{w} Partners", "{w} Logistics", "First {w} Trust", "{w} Energy", "{w} Motors",
+        "General {w}", "{w} Pharma", "The {w} Company", "{w}-{v}", "{w} & Company", "United {w}", "{w} Software",
     ),
     "work": (
         "A {t} in {w}", "The {t} of {w}", "{w} and {v}", "My {t} with {w}", "{w}'s {t}", "Notes on {w}", "Return to {w}",
