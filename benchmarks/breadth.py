@@ -1,13 +1,13 @@
 """How far a model's reading goes beyond what it was trained on: other text, other words, other wordings, absent answers.
 
     python -m benchmarks.breadth OUT.csv [--model FOLDER …] [--reader NAME …] [--haystack FILE …] [--words FILE]
-        [--task NAME …] [--tokens N …] [--samples N] [--seed N] [--keep FOLDER]
+        [--task NAME …] [--forms plain|many …] [--tokens N …] [--samples N] [--seed N] [--keep FOLDER]
 
 Facts are hidden in *Moby-Dick*, and in each FILE of text; keys and names are made of the package's words for evaluation, or
 of --words. Every model and reader gets the same samples. OUT.csv has a row for each, text, task and length: strict accuracy
 with its Wilson interval; readings that failed count as wrong. `facts` is measured with the wordings of training, with those
-held out for evaluation, and with documents that do not hold the answer. With `--keep`, the same command goes on after an
-interrupt.
+held out for evaluation, and with documents that do not hold the answer, each with names in all --forms. With `--keep`, the
+same command goes on after an interrupt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memagent.models.open import open_model
 from memagent.settings import make_settings
 from memagent.tasks.synthesis import Recipe, write_samples
 
-COLUMNS = "model reader text task wordings tokens n accuracy low high".split()
+COLUMNS = "model reader text task wordings forms tokens n accuracy low high".split()
 _NEEDLES = "single_1 single_2 single_3 multikey_1 multikey_2 multikey_3 multivalue multiquery".split()
 TASKS = (*(f"niah_{name}" for name in _NEEDLES), "vt", "facts")
 FACTS: tuple[tuple[str, dict[str, str]], ...] = (
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--haystack", type=Path, action="append", default=[])
     parser.add_argument("--words", type=Path)
     parser.add_argument("--task", action="append", default=[])
+    parser.add_argument("--forms", choices=("plain", "many"), action="append", default=[])
     parser.add_argument("--tokens", type=int, action="append", default=[])
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--batch", type=int, default=64)
@@ -70,11 +71,23 @@ def _files(given: argparse.Namespace, folder: Path) -> Iterator[tuple[Path, dict
         name = text.stem if text else "Moby-Dick"
         for tokens in given.tokens or [4096]:
             for task in given.task or TASKS:
-                for wordings, options in FACTS if task == "facts" else (("", {}),):
-                    file = folder / f"{name}-{task}{'-' * bool(wordings)}{wordings.replace(' ', '-')}-{tokens}.jsonl"
+                for wordings, forms, options in _kinds(given, task):
+                    file = folder / "-".join(
+                        filter(None, (name, task, wordings.replace(" ", "-"), forms, f"{tokens}.jsonl"))
+                    )
                     materials = {"haystack": (text,) if text else (), "words": given.words, "options": options}
                     recipe = recipe_of(given, task, tokens, **materials)
-                    yield file, {"text": name, "task": task, "wordings": wordings}, recipe
+                    yield file, {"text": name, "task": task, "wordings": wordings, "forms": forms}, recipe
+
+
+def _kinds(given: argparse.Namespace, task: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Wordings and forms of names to measure a task with, and its options for them."""
+    if task != "facts":
+        yield "", "", {}
+        return
+    for forms in given.forms or ["plain"]:
+        for wordings, options in FACTS:
+            yield wordings, forms, {**options, "forms": forms}
 
 
 if __name__ == "__main__":
