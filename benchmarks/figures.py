@@ -332,6 +332,21 @@ def natural_questions() -> Figure:
     return figure
 
 
+def names_and_wordings() -> Figure:
+    """Answers to questions about names in the forms of earlier training and in many, before and after training on these."""
+    rows = table("name-forms")
+    kinds = list(dict.fromkeys(f"{row['forms']},\n{row['wordings']}" for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure, (axes,) = panels(1)
+    for shift, model, colour in zip((-0.27, 0.0, 0.27), models, (GREY, BLUE, GREEN), strict=True):
+        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in rows if row["model"] == model]
+        share_bars(axes, counted, shift, model, colour, width=0.25)
+    axes.set_xticks(range(len(kinds)), kinds)
+    axes.set(ylabel="% of answers that are right", ylim=(0, 118), yticks=range(0, 101, 20))
+    axes.legend(loc="upper left", fontsize=8, ncols=3)
+    return figure
+
+
 def scaling() -> Figure:
     figure, (left, right) = panels(2)
     rows = table("scaling")
@@ -455,6 +470,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         chunk_first,
         general_model,
         natural_questions,
+        names_and_wordings,
         scaling,
         service,
         cluster,

@@ -1,7 +1,7 @@
 """Questions as people ask them, about made-up people, towns, firms, books, contracts and ships. They need no files.
 
-A document states some attributes of some subjects, each in one of more than a hundred sentences, and the question asks for
-one of them or for several, each in one of some hundred wordings. The last ten of each are for evaluation alone.
+A document states some attributes of some subjects, each in one of some two hundred sentences, and the question asks for
+one of them or for several, each in one of as many wordings. The last ten of each are for evaluation alone.
 """
 
 from __future__ import annotations
