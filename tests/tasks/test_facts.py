@@ -255,6 +255,13 @@ def test_names_are_plain_unless_asked_for() -> None:
     assert 5 < sum(plain("any")) < 25
 
 
+@pytest.mark.parametrize(("wordings", "held_out"), [("train", False), ("eval", True)])
+def test_forms_of_names_are_those_of_the_wordings(wordings: str, held_out: bool) -> None:
+    for index in range(20):
+        sample = made(index=index, attribute="captain", forms="many", wordings=wordings)
+        assert bool(re.match("Duke of |USS |.* Queen$", subject_of(sample))) is held_out
+
+
 def test_coined_names_never_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     words = iter(["Tolle"] * 5000 + ["Marn"])
     monkeypatch.setattr("memagent.tasks.names.coined", lambda *_: next(words))
