@@ -235,14 +235,6 @@ def test_a_reading_whose_chunks_cannot_be_kept_does_not_begin(journal) -> None:
     assert kept(journal) == 1
 
 
-def test_a_journal_that_cannot_be_read_is_refused_before_the_document_is_cut(journal) -> None:
-    journal._db.execute("DROP TABLE cuts")
-    opened = model()
-    with pytest.raises(JournalFileError, match="no such table: cuts"):
-        session(journal, opened).start(["Which sea?"])
-    assert opened.engine.tokenizer.asked < len(TEXT) / 10
-
-
 def test_an_answered_reading_is_shown_again_where_nothing_can_be_written(journal) -> None:
     one = session(journal, model())
     [begun] = one.start(["Which sea?"])

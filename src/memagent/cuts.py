@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Self
 
 from memagent.core import Chunks, Cutter, Text, Tokenizer, cut
 from memagent.core.chunking import CUTTING
+from memagent.errors import JournalError
 from memagent.journal import Cut, Journal
 from memagent.settings import Settings
 
@@ -60,9 +61,10 @@ class Cuts:
         return self._known[key]
 
     def _stored(self, digest: str, text: Text, tokenizer: Tokenizer, limit: int) -> Chunks | None:
-        """What the journal has, if it still holds. Raises JournalError for a journal that cannot be read, which could not
-        keep the reading either."""
-        found = self._journal and self._journal.cut(digest, self._way(limit))
+        """What the journal has, if it still holds. A journal that cannot be read has none; writing to it says why."""
+        found = None
+        with suppress(JournalError):
+            found = self._journal and self._journal.cut(digest, self._way(limit))
         if not found:
             return None
         try:
