@@ -56,6 +56,12 @@ def read_eml(source: Source) -> Iterator[str]:
     yield _text(source, data)
 
 
+def begins_mailbox(head: bytes) -> bool:
+    """Whether these are the first bytes of a mailbox, to which mail programs give no extension: a border and a header."""
+    border, _, rest = head.partition(b"\n")
+    return bool(_BORDER.match(border) and _HEADER.match(rest))
+
+
 def read_mbox(source: Source) -> Iterator[str]:
     """A piece for each message, in the order of the mailbox. A line "From …" with a date, after a blank one, begins a
     message."""

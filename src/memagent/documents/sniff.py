@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 
 from memagent.documents.archive import Archive
 from memagent.documents.document import Kind
+from memagent.documents.mail import begins_mailbox
 from memagent.documents.source import Source
 
 _BY_SUFFIX: dict[str, Kind] = {
@@ -38,9 +38,6 @@ _OTHER = (
     (b"Rar!\x1a\x07", "a RAR archive"),
     (b"SQLite format 3\0", "a SQLite database"),
 )
-
-# Mail programs give mailboxes no extension: an envelope with a time and a year, and a header.
-_MAILBOX = re.compile(rb"From [^\n]*\d:\d\d[^\n]*\d{4}[^\n]*\n[!-9;-~]+:")
 
 _CONVERT = "Convert it to text, PDF, DOCX, ODT, EPUB or HTML first"
 
@@ -80,7 +77,7 @@ def kind_of(source: Source) -> Kind:
         return _zipped(source)
     if not source.suffix and head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "html"
-    if not source.suffix and _MAILBOX.match(head):
+    if not source.suffix and begins_mailbox(head):
         return "mbox"
     kind = _BY_SUFFIX.get(source.suffix, "text")
     if kind in ("pdf", "docx", "pptx", "odt", "epub"):
