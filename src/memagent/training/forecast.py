@@ -27,7 +27,7 @@ from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
 from memagent.training.curriculum import Curriculum
 from memagent.training.growth import grown
 from memagent.training.model import build_model
-from memagent.training.products import bytes_computed
+from memagent.training.products import bytes_computed, bytes_of_weight
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import plans_of_run
 
@@ -87,7 +87,7 @@ def forecast_rl(config: RlConfig) -> Forecast:
     passes += 2 * kept + 2 * (config.algorithm.old_logprobs == "recomputed")
     memory = _held(config.policy, size, trained, average=config.update.average > 0)
     if kept and not config.policy.lora.rank:
-        memory["reference"] = size * _width(config.policy)
+        memory["reference"] = size * bytes_of_weight(config.policy)
     share = reply / (prompt + reply)
     longest = max(
         plan.budgets.question + plan.budgets.memory + plan.budgets.chunk + plan.budgets.update_tokens for plan in plans
@@ -200,14 +200,9 @@ def _passes(policy: PolicyConfig) -> int:
     return 4 + 2 * (not policy.lora.rank) + 2 * policy.checkpointing
 
 
-def _width(policy: PolicyConfig) -> int:
-    """Bytes of a weight."""
-    return 2 if policy.dtype == "bfloat16" else 4
-
-
 def _held(policy: PolicyConfig, size: int, trained: int, *, average: bool) -> dict[str, int]:
     """Bytes that are needed all the time."""
-    held = {"weights": size * _width(policy), "gradients and AdamW": trained * _ADAM}
+    held = {"weights": size * bytes_of_weight(policy), "gradients and AdamW": trained * _ADAM}
     if policy.lora.rank:
         held["adapters"] = trained * 4
     if average:

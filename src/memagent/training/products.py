@@ -13,9 +13,14 @@ from memagent.training.policy import device_of
 _SMALL = 256  # the side of products that take little time even where they are emulated
 
 
+def bytes_of_weight(policy: PolicyConfig) -> int:
+    """Bytes of a weight in memory."""
+    return 2 if policy.dtype == "bfloat16" else 4
+
+
 def bytes_computed(policy: PolicyConfig) -> int:
     """Bytes of a value that is computed."""
-    return 2 if policy.bf16 or policy.dtype == "bfloat16" else 4
+    return 2 if policy.bf16 else bytes_of_weight(policy)
 
 
 def measured_flops(policy: PolicyConfig, seconds: float = 0.5, side: int = 0) -> float:
