@@ -26,9 +26,8 @@ from memagent.models.sampler import Row
 from memagent.scoring import SCORERS
 from memagent.settings import make_plan
 from memagent.training.credit import parts
-from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import AlgorithmConfig, RlConfig
-from memagent.training.rollout import as_reading, policy_settings, with_stream
+from memagent.training.rollout import as_reading, curriculum_of, policy_settings, with_stream
 from memagent.training.validation import make_held_out, open_held_out
 from tests.cluster.conftest import HELD_OUT
 
@@ -56,7 +55,7 @@ class Client:
 def _one(config: RlConfig, opened: OpenModel, step: int = 1) -> Any:
     """A sampled reading of the first document of a batch."""
     folder = Path(config.start)
-    documents = Documents(config, opened.engine.tokenizer, folder)
+    documents = Documents(config, opened, folder)
     name, sample = documents.load(training_id(step, 0, 0))
     settings = policy_settings(config, opened, config.rollout)
     plan = with_stream(make_plan(sample.document, sample.question, settings, opened), "5/1/0", 0, 2)
@@ -66,9 +65,9 @@ def _one(config: RlConfig, opened: OpenModel, step: int = 1) -> Any:
 
 def test_ids_name_the_documents_of_the_small_trainer(experiment: Experiment, tmp_path: Path) -> None:
     config = experiment("qwen2")
-    tokenizer = served_model(Path(config.start)).engine.tokenizer
-    curriculum = Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)
-    documents = Documents(config, tokenizer, tmp_path)
+    opened = served_model(Path(config.start))
+    curriculum = curriculum_of(config, opened)
+    documents = Documents(config, opened, tmp_path)
     for step, attempt in ((0, 0), (2, 0), (0, 1)):
         for place, (name, sample) in enumerate(curriculum.draw(step, attempt, config.rollout.prompts)):
             assert documents.load(training_id(step, attempt, place)) == (name, sample)
@@ -76,9 +75,9 @@ def test_ids_name_the_documents_of_the_small_trainer(experiment: Experiment, tmp
 
 def test_held_out_samples_are_those_of_the_small_trainer(experiment: Experiment, tmp_path: Path) -> None:
     config = experiment("qwen2", 'validation.task=[{name = "vt", task = "vt", tokens = [200, 300], samples = 2}]')
-    tokenizer = served_model(Path(config.start)).engine.tokenizer
-    written = make_held_out(config.validation, tmp_path, tokenizer)
-    documents = Documents(config, tokenizer, tmp_path)
+    opened = served_model(Path(config.start))
+    written = make_held_out(config.validation, tmp_path, opened.engine.tokenizer)
+    documents = Documents(config, opened, tmp_path)
     ids = list(held_out_ids(open_held_out(config.validation, tmp_path)))
     assert [cell for _, cell in ids] == ["vt@200", "vt@200", "vt@300", "vt@300"]
     assert [documents.load(name) for name, _ in ids] == [("vt", sample) for sample in written["vt"]]

@@ -33,8 +33,10 @@ def mix(name: str, **values: Any) -> TaskMix:
     return TaskMix(name=name, **values)
 
 
-def curriculum(parts: Sequence[TaskMix], book: Path | None = None, *, seed: int = 0, steps: int = 100) -> Curriculum:
-    return Curriculum(parts, [book] if book else [], ByteTokenizer(), seed, steps)
+def curriculum(
+    parts: Sequence[TaskMix], book: Path | None = None, *, seed: int = 0, steps: int = 100, question_tokens: int = 1000
+) -> Curriculum:
+    return Curriculum(parts, [book] if book else [], ByteTokenizer(), seed, steps, question_tokens=question_tokens)
 
 
 def written(path: Path, number: int = 3, **meta: Any) -> Path:
@@ -49,6 +51,31 @@ def written(path: Path, number: int = 3, **meta: Any) -> Path:
 
 def texts(drawn: Sequence[tuple[str, Sample]]) -> list[tuple[str, str, str, str]]:
     return [(name, sample.id, sample.question, str(sample.document)) for name, sample in drawn]
+
+
+def test_a_question_that_is_too_long_is_made_again(book: Path) -> None:
+    part = mix("needles", **NEEDLES)
+    lengths = [len(sample.question) for _, sample in curriculum([part], book).draw(0, 0, 40)]
+    middle = sorted(lengths)[20]
+    assert min(lengths) < middle < max(lengths)
+    fitting = curriculum([part], book, question_tokens=middle)
+    drawn = fitting.draw(0, 0, 40)
+    assert all(len(sample.question) <= middle for _, sample in drawn)
+    assert texts(drawn) == texts(fitting.draw(0, 0, 40))
+
+
+def test_documents_are_the_same_whether_or_not_a_longer_question_would_fit(book: Path) -> None:
+    part = mix("needles", **NEEDLES)
+    drawn = curriculum([part], book).draw(3, 0, 8)
+    longest = max(len(sample.question) for _, sample in drawn)
+    assert texts(drawn) == texts(curriculum([part], book, question_tokens=longest).draw(3, 0, 8))
+
+
+def test_questions_that_never_fit_are_refused_with_the_limit(book: Path) -> None:
+    with pytest.raises(
+        TrainingError, match=r"task 'needles': 32 questions in a row have more than 5 tokens.*question_tokens"
+    ):
+        curriculum([mix("needles", **NEEDLES)], book, question_tokens=5).draw(0, 0, 1)
 
 
 def test_facts_are_hidden_in_generated_text_and_asked_for_in_the_wordings_of_training() -> None:

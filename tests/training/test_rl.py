@@ -468,6 +468,17 @@ def test_a_question_that_is_too_long_begins_no_run_however_late_it_would_be_draw
     assert not (tmp_path / "other").exists()
 
 
+def test_a_made_question_that_is_too_long_for_a_validation_is_said_before_the_first_batch(
+    config_file: Path, tmp_path: Path
+) -> None:
+    made = "{name = 'many', task = 'niah_multiquery', tokens = [900], samples = 2, options = {queries = 20, keys = 20}}"
+    config = load_config(config_file, RlConfig, [f"validation.task=[{made}]", "rollout.question_tokens=60"])
+    with pytest.raises(
+        ConfigError, match=r"task 'many': the question of sample .* has [\d,]+ tokens, the question budget is"
+    ):
+        Trainer(config, tmp_path / "run")
+
+
 def test_a_resumed_run_says_which_of_its_files_have_changed_and_forgets_scores_of_another_validation(
     config_file: Path, tmp_path: Path
 ) -> None:

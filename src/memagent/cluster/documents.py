@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from memagent.core import Tokenizer
+from memagent.models.open import OpenModel
 from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
-from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import curriculum_of
 from memagent.training.validation import cell_of, open_held_out
 
 
@@ -33,9 +33,9 @@ def held_out_ids(files: dict[str, SampleFile]) -> Iterator[tuple[str, str]]:
 class Documents:
     """The samples of a run, to one of its processes."""
 
-    def __init__(self, config: RlConfig, tokenizer: Tokenizer, folder: Path) -> None:
+    def __init__(self, config: RlConfig, opened: OpenModel, folder: Path) -> None:
         self._prompts = config.rollout.prompts
-        self._curriculum = Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)
+        self._curriculum = curriculum_of(config, opened)
         self._held_out = open_held_out(config.validation, folder)
         # A batch is one stream of random numbers, so its documents are made together; a process reads several of them.
         self._batch = lru_cache(maxsize=2)(self._make_batch)

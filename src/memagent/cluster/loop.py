@@ -40,7 +40,7 @@ class Room:
         self.config = config
         # A server for the CPU gives every reading a random stream; vLLM is faster without.
         self.opened: OpenModel = served_model(folder, client, seeded=config.cluster.device == "cpu")
-        self.documents = Documents(config, self.opened.engine.tokenizer, out / "validation")
+        self.documents = Documents(config, self.opened, out / "validation")
         self.sampled = settings_by_name(config, self.opened, config.rollout, config.task)
         self.held_out = settings_by_name(config, self.opened, config.validation, config.validation.task)
 

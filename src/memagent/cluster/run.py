@@ -24,8 +24,8 @@ from memagent.files import atomic_file, locked, writing
 from memagent.models.open import model_folder
 from memagent.ray_cluster import connected, last_line
 from memagent.training.checkpoints import verl_shards, verl_step
-from memagent.training.curriculum import Curriculum
 from memagent.training.rl_config import RlConfig
+from memagent.training.rollout import curriculum_of
 from memagent.training.run import Launch
 from memagent.training.validation import make_held_out
 
@@ -84,8 +84,8 @@ def run(config: RlConfig, launch: Launch) -> None:
     settings = verl_config(config, launch.out)
     if launch.stop_after is not None:
         settings.trainer.total_training_steps = min(config.steps, launch.stop_after)
-    tokenizer = served_model(model_folder(config.start)).engine.tokenizer
-    Curriculum(config.task, config.books, tokenizer, config.seed, config.steps)  # what cannot be read is said here
+    opened = served_model(model_folder(config.start))
+    curriculum_of(config, opened)  # what cannot be read is said here
     with writing(launch.out):
         launch.out.mkdir(parents=True, exist_ok=True)
     with locked(launch.out):
@@ -93,7 +93,7 @@ def run(config: RlConfig, launch: Launch) -> None:
         settings.trainer.resume_mode = "disable" if begun is None else "auto"
         settings.trainer.val_before_train &= begun is None or _owes_validation(config, launch.out, begun)
         with _ray(config):
-            _write(config, launch, tokenizer, begun)
+            _write(config, launch, opened.engine.tokenizer, begun)
             _train(settings, config, launch, begun)
 
 

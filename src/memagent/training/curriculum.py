@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,28 @@ from memagent.training.fields import weight_at
 from memagent.training.readings import draw_sample
 from memagent.training.rl_config import TaskMix
 
+_TRIES = 32  # samples that are made for a place of a batch, where questions are too long
+
 
 class Curriculum:
-    """Draws samples. Raises TrainingError or TaskError for a file that cannot be trained on."""
+    """Draws samples. The questions of those that are made have at most `question_tokens` tokens.
 
-    def __init__(self, mix: Sequence[TaskMix], books: Sequence[Path], tokenizer: Tokenizer, seed: int, steps: int) -> None:
+    Raises TrainingError or TaskError for a file that cannot be trained on.
+    """
+
+    def __init__(
+        self,
+        mix: Sequence[TaskMix],
+        books: Sequence[Path],
+        tokenizer: Tokenizer,
+        seed: int,
+        steps: int,
+        *,
+        question_tokens: int,
+    ) -> None:
         self._mix = list(mix)
         self._seed, self._steps = seed, steps
+        self._tokenizer, self._question_tokens = tokenizer, question_tokens
         self._materials: Materials | None = None
         if books:
             self._materials = Materials(
@@ -44,11 +60,22 @@ class Curriculum:
                 samples = self._files[part.name]
                 sample = samples.load(rng.choice(samples.entries).id)
             else:
-                assert part.task is not None
-                assert self._materials is not None
-                sample = draw_sample(rng, part.task, part.options, self._materials, rng.randint(*part.tokens))
+                sample = self._made(part, rng)
             drawn.append((part.name, replace(sample, id=f"{part.name}-{step}-{attempt}-{number}")))
         return drawn
+
+    def _made(self, part: TaskMix, rng: random.Random) -> Sample:
+        """A sample whose question fits. One that does not is made again: it may be one in a thousand, late in a run."""
+        assert part.task is not None
+        assert self._materials is not None
+        for _ in range(_TRIES):
+            sample = draw_sample(rng, part.task, part.options, self._materials, rng.randint(*part.tokens))
+            if self._tokenizer.count(sample.question) <= self._question_tokens:
+                return sample
+        raise TrainingError(
+            f"task {part.name!r}: {_TRIES} questions in a row have more than {self._question_tokens} tokens, the question"
+            " budget: raise rollout.question_tokens, or choose options that ask for less"
+        )
 
     def from_files(self) -> Iterator[tuple[str, Sample]]:
         """All samples of files, each with the name of its part."""

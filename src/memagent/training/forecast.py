@@ -24,12 +24,11 @@ from memagent.errors import ConfigError, TrainingError
 from memagent.models.local import LocalEngine, quiet
 from memagent.models.open import OpenModel, model_folder, narrowed, read_defaults
 from memagent.training.config import LoraConfig, PolicyConfig, SftConfig
-from memagent.training.curriculum import Curriculum
 from memagent.training.growth import grown
 from memagent.training.model import build_model
 from memagent.training.products import bytes_computed, bytes_of_weight
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import plans_of_run
+from memagent.training.rollout import curriculum_of, plans_of_run
 
 EITHER = ("an update", "sampling")
 # Bytes of activations that one layer keeps of a token, for each of its hidden values, in 16 bits (arXiv 2205.05198,
@@ -74,7 +73,7 @@ def forecast_rl(config: RlConfig) -> Forecast:
     model, tokenizer = _empty(folder)
     engine = LocalEngine.hosting(model, tokenizer, name="policy", version="none")
     opened = narrowed(engine, read_defaults(folder))
-    mix = Curriculum(config.task, config.books, engine.tokenizer, config.seed, config.steps)
+    mix = curriculum_of(config, opened)
     plans = plans_of_run(config, opened, mix)
     readings = config.rollout.prompts * config.rollout.group
     turns = sum(plan.turns for plan in plans) / len(plans)

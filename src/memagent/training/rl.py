@@ -22,7 +22,6 @@ from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample, generator
 from memagent.training.average import Average
 from memagent.training.credit import CreditedRow, credits, expand, merge, parts, weigh
-from memagent.training.curriculum import Curriculum
 from memagent.training.helpers import Helpers, dealt
 from memagent.training.inputs import measured_on
 from memagent.training.log import RunLog
@@ -31,7 +30,15 @@ from memagent.training.model import trained_as
 from memagent.training.optimizers import restore
 from memagent.training.reader_worker import ReaderWorker, Rollout
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import Group, Reading, check_questions, plans_of_run, retention, settings_by_name
+from memagent.training.rollout import (
+    Group,
+    Reading,
+    check_questions,
+    curriculum_of,
+    plans_of_run,
+    retention,
+    settings_by_name,
+)
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
 from memagent.training.validation import Validation, mean_score, samples_of_files
@@ -65,7 +72,7 @@ class Trainer:
         self.policy = self.worker.policy
         opened = self.opened(0)
         self.tokenizer = opened.engine.tokenizer
-        self.curriculum = Curriculum(config.task, config.books, self.tokenizer, config.seed, config.steps)
+        self.curriculum = curriculum_of(config, opened)
         plans_of_run(config, opened, self.curriculum)  # raises what is wrong before anything is written
         held_out = settings_by_name(config, opened, config.validation, config.validation.task)
         check_questions(samples_of_files(config.validation.task), held_out, opened)
@@ -73,6 +80,7 @@ class Trainer:
         reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
         self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
+        check_questions(self.validation.samples(), held_out, opened)
         self.helpers = Helpers(config.processes - 1, self.worker, ReaderWorker, config, threads=torch.get_num_threads())
         self.updater = Updater(self.worker, config.update, out / "failed.pt", self.helpers)
         self.average = Average(self.policy.parameters(), config.update.average)

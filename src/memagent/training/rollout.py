@@ -83,6 +83,13 @@ def roll_out(
     return groups
 
 
+def curriculum_of(config: RlConfig, opened: OpenModel) -> Curriculum:
+    """What the batches of a run are drawn from."""
+    budget = policy_settings(config, opened, config.rollout).budgets.question
+    tokenizer = opened.engine.tokenizer
+    return Curriculum(config.task, config.books, tokenizer, config.seed, config.steps, question_tokens=budget)
+
+
 def settings_by_name(
     config: RlConfig, opened: OpenModel, drawn: RolloutConfig | ValidationConfig, parts: Sequence[Documents]
 ) -> dict[str, Settings]:
@@ -108,7 +115,7 @@ def check_questions(samples: Iterable[tuple[str, Sample]], settings: Mapping[str
         if (length := opened.engine.tokenizer.count(sample.question)) > budget:
             raise ConfigError(
                 f"task {name!r}: the question of sample {sample.id} has {length:,} tokens, the question budget is"
-                f" {budget:,}: leave the sample out, or raise rollout.question_tokens"
+                f" {budget:,}: take other samples, or raise rollout.question_tokens"
             )
 
 

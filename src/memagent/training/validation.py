@@ -71,6 +71,12 @@ class Validation:
     def __bool__(self) -> bool:
         return bool(self._files)
 
+    def samples(self) -> Iterator[tuple[str, Sample]]:
+        """All samples, each with the name of its part."""
+        for name, samples in self._files.items():
+            for sample in samples:
+                yield name, sample
+
     def run(self, step: int, opened: OpenModel, settings: Mapping[str, Settings]) -> dict[str, dict[str, float]]:
         """Reads all samples, with the settings of their part. Per "name@tokens": the mean score, its number of readings,
         and how many failed (they count as 0); and the mean over the parts."""
