@@ -17,6 +17,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from benchmarks.at_length import Scores, gains, interval, of
+from benchmarks.figures_of_questions import gates, names_and_wordings, natural_questions
 from benchmarks.plots import (
     BLUE,
     GREEN,
@@ -316,37 +317,6 @@ def general_model() -> Figure:
     return figure
 
 
-def natural_questions() -> Figure:
-    """Answers to questions in natural words, by how the text and the question are worded."""
-    rows = table("natural")
-    kinds = list(dict.fromkeys(row["wordings"] for row in rows))
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    figure, (axes,) = panels(1)
-    for place, (model, colour) in enumerate(zip(models, (GREY, ORANGE, GREEN, BLUE), strict=True)):
-        mine = [row for row in rows if row["model"] == model]
-        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in mine]
-        share_bars(axes, counted, 0.21 * (place - 1.5), model, colour, width=0.2)
-    axes.set_xticks(range(len(kinds)), kinds)
-    axes.set(ylabel="% of answers that are right", ylim=(0, 128), yticks=range(0, 101, 20))
-    axes.legend(loc="upper left", fontsize=8, ncols=2)
-    return figure
-
-
-def names_and_wordings() -> Figure:
-    """Answers to questions about names in the forms of earlier training and in many, before and after training on these."""
-    rows = table("name-forms")
-    kinds = list(dict.fromkeys(f"{row['forms']},\n{row['wordings']}" for row in rows))
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    figure, (axes,) = panels(1)
-    for shift, model, colour in zip((-0.27, 0.0, 0.27), models, (GREY, BLUE, GREEN), strict=True):
-        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in rows if row["model"] == model]
-        share_bars(axes, counted, shift, model, colour, width=0.25)
-    axes.set_xticks(range(len(kinds)), kinds)
-    axes.set(ylabel="% of answers that are right", ylim=(0, 118), yticks=range(0, 101, 20))
-    axes.legend(loc="upper left", fontsize=8, ncols=3)
-    return figure
-
-
 def scaling() -> Figure:
     figure, (left, right) = panels(2)
     rows = table("scaling")
@@ -471,6 +441,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         general_model,
         natural_questions,
         names_and_wordings,
+        gates,
         scaling,
         service,
         cluster,

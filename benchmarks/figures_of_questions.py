@@ -1,0 +1,63 @@
+"""The figures of docs/results about questions in natural words, from the data in experiments/."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from benchmarks.plots import BLUE, GREEN, GREY, ORANGE, PINK, batches, in_fives, panels, share_bars, table
+
+
+def natural_questions() -> Figure:
+    """Answers to questions in natural words, by how the text and the question are worded."""
+    rows = table("natural")
+    kinds = list(dict.fromkeys(row["wordings"] for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure, (axes,) = panels(1)
+    for place, (model, colour) in enumerate(zip(models, (GREY, ORANGE, GREEN, BLUE), strict=True)):
+        mine = [row for row in rows if row["model"] == model]
+        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in mine]
+        share_bars(axes, counted, 0.21 * (place - 1.5), model, colour, width=0.2)
+    axes.set_xticks(range(len(kinds)), kinds)
+    axes.set(ylabel="% of answers that are right", ylim=(0, 128), yticks=range(0, 101, 20))
+    axes.legend(loc="upper left", fontsize=8, ncols=2)
+    return figure
+
+
+def names_and_wordings() -> Figure:
+    """Answers to questions about names in the forms of earlier training and in many, before and after training on these."""
+    rows = table("name-forms")
+    kinds = list(dict.fromkeys(f"{row['forms']},\n{row['wordings']}" for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure, (axes,) = panels(1)
+    for shift, model, colour in zip((-0.3, -0.1, 0.1, 0.3), models, (GREY, BLUE, ORANGE, GREEN), strict=True):
+        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in rows if row["model"] == model]
+        share_bars(axes, counted, shift, model, colour, width=0.18)
+    axes.set_xticks(range(len(kinds)), kinds)
+    axes.set(ylabel="% of answers that are right", ylim=(0, 118), yticks=range(0, 101, 20))
+    axes.legend(loc="upper left", fontsize=8, ncols=4)
+    return figure
+
+
+def gates() -> Figure:
+    """Reinforcement learning of gates: the reward, and answers before and after."""
+    figure, (left, right) = panels(2)
+    for task, label, colour in (
+        ("facts_gated", "gated", ORANGE),
+        ("facts_parallel", "parallel", GREEN),
+        ("facts_absent_parallel", "parallel, no answer in the document", PINK),
+    ):
+        steps, rewards = in_fives(batches("rl-gates", f"reward/{task}"))
+        left.plot(steps, rewards, "o-", color=colour, label=label)
+    left.set(title="Single facts, sampled readings", xlabel="batch", ylabel="mean reward, %", ylim=(0, 105))
+    left.legend(loc="lower right", fontsize=8)
+    rows = table("gates")
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    kinds = list(dict.fromkeys((row["reader"], row["wordings"]) for row in rows))
+    for shift, model, colour in zip((-0.19, 0.19), models, (GREY, GREEN), strict=True):
+        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in rows if row["model"] == model]
+        share_bars(right, counted, shift, model, colour)
+    labels = [f"{wordings}\n{reader if place % 3 == 1 else ''}" for place, (reader, wordings) in enumerate(kinds)]
+    right.set_xticks(range(len(kinds)), labels, fontsize=6)
+    right.set(title="Greedy readings", ylabel="% of answers that are right", ylim=(0, 125), yticks=range(0, 101, 20))
+    right.legend(loc="upper left", fontsize=8, ncols=2)
+    return figure
