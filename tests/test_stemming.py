@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memagent.stemming import stem
@@ -28,10 +28,12 @@ def test_words_have_their_stems(words: str, found: str) -> None:
     assert " ".join(map(stem, words.split())) == found
 
 
+@example("dying")
 @given(st.text("aeiouybdglmnst", max_size=12) | st.text(max_size=12))
 def test_a_stem_is_never_much_longer_and_begins_like_its_word(word: str) -> None:
     assert len(stem(word)) <= len(word) + 1
-    assert word.startswith(stem(word)[:2])  # "aed" has a stem of one letter
+    alike = 1 if word in {"dying", "lying", "tying"} else 2  # "die", "lie" and "tie" are listed
+    assert word.startswith(stem(word)[:alike])  # "aed" has a stem of one letter
     assert bool(stem(word)) == bool(word)
 
 
