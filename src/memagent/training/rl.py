@@ -80,7 +80,7 @@ class Trainer:
         reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
         self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
         self.validation = Validation(config.validation, out / "validation", self.tokenizer)
-        check_questions(self.validation.samples(), held_out, opened)
+        check_questions(self.validation.made(), held_out, opened)
         self.helpers = Helpers(config.processes - 1, self.worker, ReaderWorker, config, threads=torch.get_num_threads())
         self.updater = Updater(self.worker, config.update, out / "failed.pt", self.helpers)
         self.average = Average(self.policy.parameters(), config.update.average)

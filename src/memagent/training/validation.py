@@ -71,11 +71,12 @@ class Validation:
     def __bool__(self) -> bool:
         return bool(self._files)
 
-    def samples(self) -> Iterator[tuple[str, Sample]]:
-        """All samples, each with the name of its part."""
-        for name, samples in self._files.items():
-            for sample in samples:
-                yield name, sample
+    def made(self) -> Iterator[tuple[str, Sample]]:
+        """The samples that are made and not read from files, each with the name of its part."""
+        for part in self._config.task:
+            if part.file is None:
+                for sample in self._files[part.name]:
+                    yield part.name, sample
 
     def run(self, step: int, opened: OpenModel, settings: Mapping[str, Settings]) -> dict[str, dict[str, float]]:
         """Reads all samples, with the settings of their part. Per "name@tokens": the mean score, its number of readings,
