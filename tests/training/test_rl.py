@@ -468,6 +468,16 @@ def test_a_question_that_is_too_long_begins_no_run_however_late_it_would_be_draw
     assert not (tmp_path / "other").exists()
 
 
+def test_the_made_questions_of_a_run_fit_its_question_budget(config_file: Path, tmp_path: Path) -> None:
+    def lengths(*changes: str) -> list[int]:
+        trainer = Trainer(load_config(config_file, RlConfig, ["validation.task=[]", *changes]), tmp_path / "run")
+        return [trainer.tokenizer.count(sample.question) for _, sample in trainer.curriculum.draw(0, 0, 30)]
+
+    found = sorted(lengths())
+    assert found[15] < found[-1]
+    assert max(lengths(f"rollout.question_tokens={found[15]}")) <= found[15]
+
+
 def test_a_made_question_that_is_too_long_for_a_validation_is_said_before_the_first_batch(
     config_file: Path, tmp_path: Path
 ) -> None:
