@@ -1,10 +1,11 @@
-"""Cutting a document with several threads against one, and taking its chunks from the journal.
+"""Cutting a document: against tokenizing it twice, with several threads against one, and taking chunks from the journal.
 
     python -m benchmarks.cutting [--megabytes 4] [--requests 0.02] [--repeat 5]
 
-The embedded model's tokenizer has a thread for each core. The server is a stand-in with eight: the same tokenizer, each of
-whose calls takes `--requests` seconds longer, in which no core is busy. Both arms cut the same text in turns within one
-process, and must give the same chunks. The journal has them from an earlier reading, which was cut with several threads.
+The embedded model's tokenizer has a thread for each core. `twice` has one, counts every chunk whole, and asks the library
+for the places of all tokens. The server is a stand-in with eight threads: the same tokenizer, each of whose calls takes
+`--requests` seconds longer, in which no core is busy. All arms cut the same text in turns within one process, and must give
+the same chunks. The journal has them from an earlier reading, which was cut with several threads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from tokenizers import Tokenizer as RawTokenizer
+
 from memagent import from_text
 from memagent.core import Chunks, Tokenizer, chunking
 from memagent.cuts import Cuts
@@ -27,6 +30,21 @@ from memagent.models.tokenizers import FileTokenizer
 
 BOOK = Path(__file__).resolve().parent.parent / "src/memagent/tasks/data/moby_dick.txt.gz"
 _CHUNK = {"embedded": 640, "server": 5000}  # tokens
+
+
+class Twice:
+    """A tokenizer that is only asked for what every tokenizer can say."""
+
+    name, exact = "twice", True
+
+    def __init__(self, tokenizer: FileTokenizer) -> None:
+        self.count = tokenizer.count
+        self._raw = RawTokenizer.from_file(str(EMBEDDED / "tokenizer.json"))
+        self._raw.encode_special_tokens = True
+
+    def ends(self, text: str) -> Sequence[int]:
+        [encoding] = self._raw.encode_batch([text], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
 
 
 class Away:
@@ -56,23 +74,29 @@ def main() -> None:
     book = gzip.decompress(BOOK.read_bytes()).decode()
     size = int(arguments.megabytes * 1e6)
     text = from_text((book * (1 + size // len(book)))[:size])
-    print("| tokenizer | chunks | one thread | several | times as fast | from the journal |\n|---|---|---|---|---|---|")
-    for name, tokenizer in (("embedded", local), ("server", Away(local, arguments.requests))):
-        spent: dict[int, list[float]] = {1: [], 8: []}
-        found: set[str] = set()
-        count = 0
+    print("| tokenizer | chunks | twice | one thread | several | from the journal |\n|---|---|---|---|---|---|")
+    for name, arms in (
+        ("embedded", {"twice": (Twice(local), 1), "one": (local, 1), "several": (local, 8)}),
+        ("server", {arm: (Away(local, arguments.requests), threads) for arm, threads in (("one", 1), ("several", 8))}),
+    ):
+        spent: dict[str, list[float]] = {arm: [] for arm in arms}
+        found: dict[str, Chunks] = {}
         for _ in range(arguments.repeat):
-            for threads, seconds in spent.items():
+            for arm, (tokenizer, threads) in arms.items():
                 chunking._MOST_THREADS = threads
                 began = time.perf_counter()
-                chunks = Chunks(chunking.chunk(text, tokenizer, _CHUNK[name]))
-                seconds.append(time.perf_counter() - began)
-                found.add(chunks.digest())
-                count = len(chunks)
-        if len(found) > 1:
+                found[arm] = Chunks(chunking.chunk(text, tokenizer, _CHUNK[name]))
+                spent[arm].append(time.perf_counter() - began)
+        if any(chunks != found["one"] for chunks in found.values()):
             raise SystemExit("the arms cut the text into different chunks")
-        one, eight, kept = median(spent[1]), median(spent[8]), median(taken(text, tokenizer, name, arguments.repeat))
-        print(f"| {name} | {count:,} | {one:.2f} s | {eight:.2f} s | {one / eight:.2f} | {kept:.3f} s |", flush=True)
+        one = median(spent["one"])
+        others = {arm: f"{median(spent[arm]):.2f} s ({median(spent[arm]) / one:.2f})" for arm in spent if arm != "one"}
+        kept = median(taken(text, arms["several"][0], name, arguments.repeat))
+        print(
+            f"| {name} | {len(found['one']):,} | {others.get('twice', '')} | {one:.2f} s | {others['several']} |"
+            f" {kept:.3f} s |",
+            flush=True,
+        )
 
 
 def taken(text: Document, tokenizer: Tokenizer, name: str, repeat: int) -> list[float]:
@@ -81,7 +105,8 @@ def taken(text: Document, tokenizer: Tokenizer, name: str, repeat: int) -> list[
     with TemporaryDirectory() as folder, Journal.open(Path(folder) / "journal.sqlite3") as journal:
         first = Cuts(journal, name)
         made = first.cutter(text.digest)(text, tokenizer, _CHUNK[name])
-        first.keep(journal.start(question="q", settings={}, document={}, plan_digest=""))
+        with first.kept(text.digest) as cuts:
+            journal.start(question="q", settings={}, document={}, plan_digest="", cuts=cuts)
         for _ in range(repeat):
             began = time.perf_counter()
             found = Cuts(journal, name).cutter(text.digest)(text, tokenizer, _CHUNK[name])

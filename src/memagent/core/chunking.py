@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, takewhile
 from typing import Any, TypeAlias, TypeVar, overload
 
-from memagent.core.pieces import pieces
+from memagent.core.pieces import WORD_SEAM, pieces
 from memagent.core.types import Span, Text, Tokenizer
 from memagent.errors import ConfigError
 
@@ -40,7 +40,10 @@ _BORDERS = (
     re.compile(r"\n+"),
     re.compile(r"\s+"),
 )
+_Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
+# Characters at each end of a chunk in which a place between two words is looked for.
+_EDGE_CHARS = 256
 # How many chunks, spread over the text, are counted to find out whether a tokenizer still counts as it did.
 _COUNTED_AGAIN = 8
 # Raise it when the same text, tokenizer and limit give other chunks than before: those that are kept are then cut again.
@@ -155,14 +158,14 @@ Cutter: TypeAlias = Callable[[Text, Tokenizer, int], Chunks]
 
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """Yields what a function makes of each of several texts, in as many threads."""
+    """Yields what a function makes of each of several values, in as many threads."""
 
     pool: ThreadPoolExecutor
     threads: int
 
-    def __call__(self, function: Callable[[str], _Made], texts: Sequence[str]) -> Iterator[_Made]:
-        alone = self.threads == 1 or len(texts) == 1
-        return map(function, texts) if alone else self.pool.map(function, texts)
+    def __call__(self, function: Callable[[_Given], _Made], values: Sequence[_Given]) -> Iterator[_Made]:
+        alone = self.threads == 1 or len(values) == 1
+        return map(function, values) if alone else self.pool.map(function, values)
 
 
 def cut(text: Text, tokenizer: Tokenizer, limit: int, known: Chunks | None = None) -> Chunks:
@@ -214,16 +217,42 @@ def _cuts(block: str, tokenizer: Tokenizer, limit: int, last: bool, each: _Each)
     offsets, parts = zip(*pieces(block, _PIECE_CHARS), strict=True)
     ends = array("Q")
     for offset, found in zip(offsets, each(tokenizer.ends, parts), strict=True):
-        ends.extend(offset + end for end in found)
+        ends.extend(map(offset.__add__, found))
+    count = _counter(block, ends, offsets, tokenizer)
     start = 0
     while planned := list(islice(_planned(block, ends, limit, last, start), each.threads)):
-        counts = each(tokenizer.count, [block[begin:end] for begin, end in pairwise([start, *planned])])
-        for planned_cut, count in zip(planned, counts, strict=True):
-            cut, tokens = (planned_cut, count) if count <= limit else _fit(block, start, planned_cut, tokenizer, limit)
+        counts = each(count, list(pairwise([start, *planned])))
+        for planned_cut, tokens in zip(planned, counts, strict=True):
+            cut, tokens = (planned_cut, tokens) if tokens <= limit else _fit(block, start, planned_cut, tokenizer, limit)
             yield cut, tokens
             start = cut
             if cut != planned_cut:
                 break  # what follows begins elsewhere than planned
+
+
+def _counter(
+    block: str, ends: Sequence[int], offsets: Sequence[int], tokenizer: Tokenizer
+) -> Callable[[tuple[int, int]], int]:
+    """A function that gives the tokens of block[start:end] on its own. `ends` are those of the tokens of the block, which
+    was tokenized in pieces that begin at `offsets`.
+
+    Where the tokenizer keeps words apart, only the two ends of a chunk are tokenized again. From the first place between
+    two words to the last, it has the tokens of the block, if every piece that begins there begins at such a place too.
+    """
+    joins = [offset for offset in offsets if not WORD_SEAM.match(block, offset)]
+
+    def count(span: tuple[int, int]) -> int:
+        start, end = span
+        if getattr(tokenizer, "words_apart", False) and 2 * _EDGE_CHARS < end - start <= _BLOCK_CHARS:
+            first = WORD_SEAM.search(block, start, start + _EDGE_CHARS)
+            *_, last = [None, *WORD_SEAM.finditer(block, end - _EDGE_CHARS, end)]
+            if first and last and bisect_right(joins, first.start()) == bisect_right(joins, last.start()):
+                begin, stop = first.start(), last.start()
+                inside = bisect_right(ends, stop) - bisect_right(ends, begin)
+                return tokenizer.count(block[start:begin]) + inside + tokenizer.count(block[stop:end])
+        return tokenizer.count(block[start:end])
+
+    return count
 
 
 def _planned(block: str, ends: Sequence[int], limit: int, last: bool, start: int) -> Iterator[int]:

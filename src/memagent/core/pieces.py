@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 # Places where no usual splitting rule joins what is before with what is after: before a line's text, before a word.
 _SEAM = re.compile(r"(?<=\n)(?=\S)|(?<=[A-Za-z])(?= [A-Za-z])")
+# The place before a space between two words. Where a tokenizer keeps words apart, no token reaches over it, and what is on
+# one side does not change the tokens of the other.
+WORD_SEAM = re.compile(r"(?<=[^\W\d_])(?= [^\W\d_])")
 # The last seam is looked for in this share of a piece.
 _TAIL_SHARE = 16
 

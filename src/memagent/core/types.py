@@ -132,7 +132,8 @@ class Text(Protocol):
 class Tokenizer(Protocol):
     """Counts and locates tokens, in any thread. `exact` is False where counts are an upper estimate.
 
-    One that has `at_once`, a number, is asked by so many threads at once when a document is cut; others by one a core.
+    One that has `at_once`, a number, is asked by so many threads at once when a document is cut; others by one a core. One
+    whose `words_apart` is true has no token that reaches over the space between two words, alone or in a longer text.
     """
 
     @property

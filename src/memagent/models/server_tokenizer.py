@@ -10,7 +10,7 @@ from typing import Any
 from memagent.core.types import Tokenizer
 from memagent.errors import ModelUnavailableError
 from memagent.models.side_channel import SideChannel
-from memagent.models.tokenizers import EstimateTokenizer, stretch
+from memagent.models.tokenizers import EstimateTokenizer, character_ends, stretch
 
 _PROBE = "x"
 _CACHED_COUNTS = 256
@@ -54,7 +54,8 @@ class ServerTokenizer:
             return stretch(EstimateTokenizer().ends(text), self.count(text), len(text))
         reply = self._ask({**self._body(text), "with_pieces": True})
         sizes = [_bytes(token["piece"]) for token in reply["tokens"]]
-        return _character_ends(text, list(accumulate(sizes)))
+        ends = character_ends(text, list(accumulate(sizes)))
+        return [*ends[:-1], len(text)] if ends else []
 
     def overhead(self) -> int | None:
         """The tokens that the server's chat template adds to a message; None if the server does not report it."""
@@ -104,16 +105,3 @@ def _size(reply: object) -> int | None:
 def _bytes(piece: str | list[int]) -> int:
     """Bytes of one token: llama.cpp lists them where they are not whole characters."""
     return len(piece.encode()) if isinstance(piece, str) else len(piece)
-
-
-def _character_ends(text: str, byte_ends: list[int]) -> list[int]:
-    """The character that each byte offset lies in or after: an offset inside a character counts as its end."""
-    ends, position, size = [], 0, 0
-    for byte_end in byte_ends:
-        while size < byte_end and position < len(text):
-            size += len(text[position].encode(errors="replace"))
-            position += 1
-        ends.append(position)
-    if ends:
-        ends[-1] = len(text)
-    return ends

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as RawTokenizer
 
-from memagent.core.pieces import pieces
+from memagent.core.pieces import WORD_SEAM, pieces
 from memagent.errors import ConfigError
 
 # Encoding all of a long text at once takes 150 bytes of memory for each of its bytes; blocks of this size take 60 MB.
 _BLOCK_CHARS = 1 << 16
+# Words of several scripts and cases, of which a splitting rule may treat some in another way.
+_WORDS = "I won't say of the iPhone that Österreich and a Straße от Москвы до Киева της Αθήνας Xii NASA as is the end of it"
+# 1 for a byte of UTF-8 that begins a character, 0 for one that goes on with it.
+_BEGINS = bytes(byte & 0xC0 != 0x80 for byte in range(256))
 
 
 class FileTokenizer:
     """A model's own tokenizer. Counts are exact, without special tokens; text that looks like a special token ("<|end|>")
-    is ordinary text. Texts over 64 K characters are counted in blocks, which may add a token for each block."""
+    is ordinary text. Texts over 64 K characters are counted in blocks, which may add a token for each block.
+
+    `words_apart`: as `Tokenizer` has it, for the byte-level kind whose splitting rule begins a token before a word's space.
+    """
 
     exact = True
 
@@ -30,6 +40,8 @@ class FileTokenizer:
         self._raw.encode_special_tokens = True
         special = [token.content for token in raw.get_added_tokens_decoder().values() if token.special]
         self._looks_special = re.compile("|".join(map(re.escape, special)) or "(?!)")
+        self._of_bytes = _of_bytes(self._raw)
+        self.words_apart = self._of_bytes and _words_apart(self._raw)
         self.name = name
 
     @classmethod
@@ -55,11 +67,28 @@ class FileTokenizer:
 
     def ends(self, text: str) -> list[int]:
         """The character offset after each token; a token that holds part of a character ends after that character."""
-        offsets: list[int] = []
+        ends: list[int] = []
         for start, block in pieces(text, _BLOCK_CHARS):
-            [encoding] = self._raw.encode_batch([block], add_special_tokens=False)  # `encode` would stop other threads
-            offsets.extend(start + end for _, end in encoding.offsets)
-        return _tidy(offsets, len(text))
+            ends.extend(map(start.__add__, self._block_ends(block)) if start else self._block_ends(block))
+        return ends
+
+    def _block_ends(self, block: str) -> list[int]:
+        """From the lengths of the tokens, if they are those of the text; else from the places that the library finds, which
+        takes longer."""
+        if self._of_bytes and (block.isascii() or self._raw.normalizer is None):
+            [fast] = self._raw.encode_batch_fast([block], add_special_tokens=False)  # `encode` would stop other threads
+            ends = list(accumulate(map(self._sizes.__getitem__, fast.ids)))
+            if ends[-1:] == [len(block.encode())]:
+                return ends if block.isascii() else character_ends(block, ends)
+        [encoding] = self._raw.encode_batch([block], add_special_tokens=False)
+        return _tidy([end for _, end in encoding.offsets], len(block))
+
+    @cached_property
+    def _sizes(self) -> Mapping[int, int]:
+        """The bytes of each token of a byte-level vocabulary, where a character stands for a byte."""
+        sizes = {number: len(token) for token, number in self._raw.get_vocab(with_added_tokens=False).items()}
+        added = {number: len(token.content.encode()) for number, token in self._raw.get_added_tokens_decoder().items()}
+        return sizes | added
 
 
 class EstimateTokenizer:
@@ -130,6 +159,35 @@ def _tidy(offsets: list[int], length: int) -> list[int]:
     if offsets:
         offsets[-1] = length
     return offsets
+
+
+def character_ends(text: str, byte_ends: Sequence[int]) -> list[int]:
+    """The character that each offset in the bytes of `text` lies in or after: one inside a character counts as its end."""
+    begun = [0, *accumulate(text.encode(errors="replace").translate(_BEGINS))]
+    return [begun[min(end, len(begun) - 1)] for end in byte_ends]
+
+
+def _of_bytes(raw: RawTokenizer) -> bool:
+    """Whether it is of the byte-level kind of GPT-2, which adds nothing to a text."""
+    rules = _rule(raw.pre_tokenizer)
+    last = rules["pretokenizers"][-1] if rules.get("pretokenizers") else rules
+    return last.get("type") == "ByteLevel" and not last["add_prefix_space"]
+
+
+def _words_apart(raw: RawTokenizer) -> bool:
+    """Whether tokens always begin with the space between two words: by added tokens, and by how some words are split."""
+    added = [token for token in raw.get_added_tokens_decoder().values() if not token.special]
+    if any(token.lstrip or token.rstrip or WORD_SEAM.search(token.content) for token in added):
+        return False
+    starts = {start for _, (start, _) in raw.pre_tokenizer.pre_tokenize_str(_WORDS)}
+    seams = [match.start() for match in WORD_SEAM.finditer(_WORDS)]
+    plain = _rule(raw.normalizer).get("type") in (None, "NFC")
+    return plain and starts.issuperset(seams)
+
+
+def _rule(part: Any) -> dict[str, Any]:
+    """The settings of a part of a tokenizer; none if it has no such part."""
+    return dict(json.loads(part.__getstate__())) if part else {}
 
 
 def _plain_copy(raw: RawTokenizer) -> RawTokenizer:
