@@ -82,8 +82,9 @@ Name: TypeAlias = tuple[str, float | None]
 
 def built(name: str, device: str, distance: int) -> Any:
     """A model of that shape, on the device, that says what stands so many tokens before."""
+    sizes: dict[str, Any] = dict(zip(_SIZES, SHAPES[name], strict=True))
     config = transformers.Qwen2Config(
-        **dict(zip(_SIZES, SHAPES[name], strict=True)),
+        **sizes,
         tie_word_embeddings=name != "7B",
         rope_parameters={"rope_type": "default", "rope_theta": _BASE},
         eos_token_id=None,

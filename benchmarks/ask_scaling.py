@@ -32,7 +32,7 @@ FACT, ANSWER = "The access code for amber-falcon is 52817.", "52817"
 
 def document(tokens: int) -> str:
     """Moby-Dick, repeated and cut to `tokens` tokens of the embedded tokenizer, within one per cent, and the fact."""
-    from memagent.models.open import EMBEDDED
+    from memagent.embedded import FOLDER as EMBEDDED
     from memagent.models.tokenizers import FileTokenizer
 
     tokenizer = FileTokenizer.load(EMBEDDED)

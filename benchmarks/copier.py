@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from memagent.models.open import EMBEDDED
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.tasks.words import shipped_words
 
 MEMORY = (

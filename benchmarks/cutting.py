@@ -24,8 +24,8 @@ from memagent import from_text
 from memagent.core import Chunks, Tokenizer, chunking
 from memagent.cuts import Cuts
 from memagent.documents import Document
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.journal import Journal
-from memagent.models.open import EMBEDDED
 from memagent.models.tokenizers import FileTokenizer
 
 BOOK = Path(__file__).resolve().parent.parent / "src/memagent/tasks/data/moby_dick.txt.gz"
@@ -75,10 +75,12 @@ def main() -> None:
     size = int(arguments.megabytes * 1e6)
     text = from_text((book * (1 + size // len(book)))[:size])
     print("| tokenizer | chunks | twice | one thread | several | from the journal |\n|---|---|---|---|---|---|")
-    for name, arms in (
-        ("embedded", {"twice": (Twice(local), 1), "one": (local, 1), "several": (local, 8)}),
-        ("server", {arm: (Away(local, arguments.requests), threads) for arm, threads in (("one", 1), ("several", 8))}),
-    ):
+    away = Away(local, arguments.requests)
+    stands: dict[str, dict[str, tuple[Tokenizer, int]]] = {
+        "embedded": {"twice": (Twice(local), 1), "one": (local, 1), "several": (local, 8)},
+        "server": {"one": (away, 1), "several": (away, 8)},
+    }
+    for name, arms in stands.items():
         spent: dict[str, list[float]] = {arm: [] for arm in arms}
         found: dict[str, Chunks] = {}
         for _ in range(arguments.repeat):

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from memagent.journal import Journal, TurnEntry
+from memagent.journal.values import JSON
 
 
 def median_ms(work: Callable[[], None], times: int) -> float:
@@ -34,8 +35,14 @@ def _append(journal: Journal, steps: Iterator[list[tuple[str, TurnEntry]]]) -> N
 
 
 def entry(number: int, memory: str) -> TurnEntry:
-    completion = {"text": memory, "finish": "stop", "prompt_tokens": 6000, "completion_tokens": 900, "seconds": 1.0}
-    state = {"turn": number + 1, "chunk": number + 1, "memory": memory, "outcome": "kept", "answer": None}
+    completion: dict[str, JSON] = {
+        "text": memory,
+        "finish": "stop",
+        "prompt_tokens": 6000,
+        "completion_tokens": 900,
+        "seconds": 1.0,
+    }
+    state: dict[str, JSON] = {"turn": number + 1, "chunk": number + 1, "memory": memory, "outcome": "kept", "answer": None}
     return TurnEntry(
         number=number,
         id=f"chunk-{number + 1}",

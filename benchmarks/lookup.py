@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -100,10 +101,7 @@ def measured(model: Any, batch: int, given: argparse.Namespace) -> list[dict[str
     ways: dict[tuple[str, float | None], Callable[[], list[list[int]]]] = {
         ("generate", None): lambda: by_generate(model, prompts, given.reply),
         ("plain", None): lambda: by_us(counted, prompts, given.reply, None),
-        **{
-            ("lookup", kept): lambda texts=texts: by_us(counted, prompts, given.reply, texts)
-            for kept, texts in memories.items()
-        },
+        **{("lookup", kept): partial(by_us, counted, prompts, given.reply, texts) for kept, texts in memories.items()},
     }
     seconds: dict[Any, list[float]] = {way: [] for way in ways}
     found: dict[Any, tuple[int, float]] = {}

@@ -46,9 +46,10 @@ from benchmarks.copier import long_memory, write_copier
 from benchmarks.readers import write
 from memagent.core import Chunk, Chunks, Plan
 from memagent.documents import Document, load
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.journal import Journal
 from memagent.models.gguf import write_gguf
-from memagent.models.open import EMBEDDED, open_model
+from memagent.models.open import open_model
 from memagent.profiles.released import import_released
 from memagent.session import Session
 from memagent.settings import make_settings
@@ -65,8 +66,8 @@ class CutAs(Session):
 
     chunks: Chunks
 
-    def plan(self, question: str, known: Chunks | None = None, until: int | None = None) -> Plan:
-        return super().plan(question, self.chunks, until)
+    def plan(self, question: str) -> Plan:
+        return self._plan(question, self.document, self.document.digest, self.chunks)
 
 
 def cut_as_released(document: Document, tokenizer: Any) -> Chunks:
@@ -89,7 +90,7 @@ def released(code: Path, port: int, memory: int, empty: str = "") -> Any:
     for name in [name for name in sys.modules if name.partition(".")[0] == "utils"]:
         del sys.modules[name]  # it reads its environment as it is imported
     with redirect_stdout(StringIO()):
-        client = importlib.import_module("utils.recurrent_boxed")
+        client: Any = importlib.import_module("utils.recurrent_boxed")
     client.NO_MEMORY = empty or client.NO_MEMORY
     return client
 

@@ -73,7 +73,7 @@ def made_up(reader: str, index: int, turns: int) -> Record:
         sample=f"s-{index}",
         attempt=0,
         task=TASKS[index % len(TASKS)],
-        reader=reader,  # type: ignore[arg-type]
+        reader=reader,
         question="What are the codes?",
         answers=accepted,
         mode="all",
@@ -106,6 +106,7 @@ def write_runs(root: Path, records: int, turns: int) -> list[Path]:
 
 def measure(folders: list[Path]) -> Iterator[tuple[str, float]]:
     """(part, seconds). Parts that the report does in one pass are done one after the other here, to tell them apart."""
+    began = time.perf_counter()
 
     def lap() -> float:
         nonlocal began
@@ -113,7 +114,6 @@ def measure(folders: list[Path]) -> Iterator[tuple[str, float]]:
         taken, began = now - began, now
         return taken
 
-    began = time.perf_counter()
     for folder in folders:
         with (folder / "records.jsonl").open("rb") as lines:
             for line in lines:

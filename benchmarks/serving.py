@@ -29,8 +29,9 @@ from transformers import AutoTokenizer
 from benchmarks.readers import write
 from memagent.core import Budgets, Completion, Turn, make_reader, plan_reading
 from memagent.driver import aread
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.models.gguf import write_gguf
-from memagent.models.open import EMBEDDED, open_tokenizer
+from memagent.models.open import open_tokenizer
 from memagent.profiles import load_profile
 from memagent.tasks.catalog import find
 from memagent.tasks.haystack import Haystack

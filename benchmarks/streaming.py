@@ -26,7 +26,7 @@ def cut(path: str, limit: int) -> None:
     """The measured process: loads, cuts, prints one JSON line."""
     from memagent.core import Chunks, chunk
     from memagent.documents import load
-    from memagent.models.open import EMBEDDED
+    from memagent.embedded import FOLDER as EMBEDDED
     from memagent.models.tokenizers import FileTokenizer
 
     tokenizer = FileTokenizer.load(EMBEDDED)

@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional
 
 from memagent.core import Sampling
-from memagent.models.open import EMBEDDED
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.models.sampler import Row, sample
 from memagent.training.config import PolicyConfig
 from memagent.training.credit import Conversation, CreditedRow, merge, weigh
@@ -107,8 +107,8 @@ def main() -> None:
     )
     print(f"| update | {total / ours:,.0f} | {total / theirs:,.0f} | {theirs / ours:.2f} |")
     inner = matrices(policy.causal)
-    for value in inner:
-        value.grad = torch.randn_like(value)
+    for matrix in inner:
+        matrix.grad = torch.randn_like(matrix)
     ours, theirs = fastest(options.repeat, Muon(inner, lr=0.0).step, torch.optim.Muon(inner, lr=0.0).step)
     print(f"\nA step of Muon: {ours:.3f} s, PyTorch's {theirs:.3f} s, ratio {theirs / ours:.2f}")
 

@@ -46,8 +46,9 @@ from benchmarks.copier import MEMORY, write_copier
 from benchmarks.readers import write
 from memagent.core import Turn
 from memagent.documents import Document, load
+from memagent.embedded import FOLDER as EMBEDDED
 from memagent.journal import Journal
-from memagent.models.open import EMBEDDED, OpenModel
+from memagent.models.open import OpenModel
 from memagent.models.openai_compatible import OpenAIEngine
 from memagent.profiles import load_profile
 from memagent.session import Session
