@@ -15,10 +15,11 @@ import pytest
 from memagent.cluster.documents import Documents, held_out_ids, training_id
 from memagent.cluster.loop import Room, _held_out, rows_of
 from memagent.cluster.metrics import cells, summary
+from memagent.cluster.run import run
 from memagent.cluster.served import served_model
 from memagent.cluster.trainer import by_updates
 from memagent.driver import aread
-from memagent.errors import ContextTooLongError, ModelReplyError
+from memagent.errors import ConfigError, ContextTooLongError, ModelReplyError
 from memagent.evaluation.runner import own_stream
 from memagent.models.local import LocalEngine
 from memagent.models.open import OpenModel
@@ -28,6 +29,7 @@ from memagent.settings import make_plan
 from memagent.training.credit import parts
 from memagent.training.rl_config import AlgorithmConfig, RlConfig
 from memagent.training.rollout import as_reading, curriculum_of, policy_settings, with_stream
+from memagent.training.run import Launch
 from memagent.training.validation import make_held_out, open_held_out
 from tests.cluster.conftest import HELD_OUT
 
@@ -212,6 +214,16 @@ def test_a_held_out_reading_that_fails_counts_as_zero(experiment: Experiment, tm
     assert row.reward_score == 0.0
     assert row.extra_fields["reward_extra_info"] == dict.fromkeys(SCORERS, 0.0) | {"failed": 1.0}
     assert (len(row.response_ids), row.response_mask) == (1, [0])  # verl wants a token; it is trained on by nobody
+
+
+def test_a_made_question_over_its_budget_is_said_before_anything_is_started(experiment: Experiment, tmp_path: Path) -> None:
+    config = experiment("qwen2", HELD_OUT, "rollout.question_tokens=100")
+    tokenizer = served_model(Path(config.start)).engine.tokenizer
+    [sample] = make_held_out(config.validation, tmp_path / "made", tokenizer)["vt"]
+    short = tokenizer.count(sample.question) - 1
+    config = experiment("qwen2", HELD_OUT, f"rollout.question_tokens={short}")
+    with pytest.raises(ConfigError, match=rf"'vt'.*budget is {short}.*raise rollout.question_tokens"):
+        run(config, Launch(out=tmp_path / "run"))
 
 
 def test_the_mean_of_a_validation_is_over_its_cells() -> None:

@@ -18,16 +18,15 @@ from memagent.cluster.environment import environment
 from memagent.cluster.layout import cpus_needed, cpus_of_learners
 from memagent.cluster.served import served_model
 from memagent.cluster.settings import verl_config
-from memagent.core import Tokenizer
 from memagent.errors import ConfigError, TrainingError
 from memagent.files import atomic_file, locked, writing
 from memagent.models.open import model_folder
 from memagent.ray_cluster import connected, last_line
 from memagent.training.checkpoints import verl_shards, verl_step
 from memagent.training.rl_config import RlConfig
-from memagent.training.rollout import curriculum_of
+from memagent.training.rollout import check_questions, curriculum_of, settings_by_name
 from memagent.training.run import Launch
-from memagent.training.validation import make_held_out
+from memagent.training.validation import Validation
 
 _POLL = 2.0  # seconds between two looks at the run
 _SHOWN = ("reward", "kept", "loss", "grad_norm", "kl", "retention")
@@ -90,17 +89,18 @@ def run(config: RlConfig, launch: Launch) -> None:
         launch.out.mkdir(parents=True, exist_ok=True)
     with locked(launch.out):
         begun = _begun(config, launch)
+        held_out = Validation(config.validation, launch.out / "validation", opened.engine.tokenizer)
+        read_by = settings_by_name(config, opened, config.validation, config.validation.task)
+        check_questions(held_out.made(), read_by, opened)
         settings.trainer.resume_mode = "disable" if begun is None else "auto"
         settings.trainer.val_before_train &= begun is None or _owes_validation(config, launch.out, begun)
         with _ray(config):
-            _write(config, launch, opened.engine.tokenizer, begun)
+            _write(launch, begun)
             _train(settings, config, launch, begun)
 
 
-def _write(config: RlConfig, launch: Launch, tokenizer: Tokenizer, begun: int | None) -> None:
-    """Writes what the processes of the run read from its folder. Removes the checkpoints that verl
-    no longer tracks after a stop."""
-    make_held_out(config.validation, launch.out / "validation", tokenizer)
+def _write(launch: Launch, begun: int | None) -> None:
+    """Writes the configuration. Removes the checkpoints that verl no longer tracks after a stop."""
     if begun is not None:
         for path in (launch.out / "checkpoints").glob("global_step_*"):
             if path.name != f"global_step_{begun}":
