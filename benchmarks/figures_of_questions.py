@@ -39,25 +39,28 @@ def names_and_wordings() -> Figure:
 
 
 def gates() -> Figure:
-    """Reinforcement learning of gates: the reward, and answers before and after."""
+    """Reinforcement learning of gates in two runs, one after the other: rewards, and answers before and after."""
     figure, (left, right) = panels(2)
     for task, label, colour in (
         ("facts_gated", "gated", ORANGE),
         ("facts_parallel", "parallel", GREEN),
         ("facts_absent_parallel", "parallel, no answer in the document", PINK),
     ):
-        steps, rewards = in_fives(batches("rl-gates", f"reward/{task}"))
-        left.plot(steps, rewards, "o-", color=colour, label=label)
+        first, second = (batches(run, f"reward/{task}") for run in ("rl-gates", "rl-rounds"))
+        for values, name in ((first, label), ({40 + step: value for step, value in second.items()}, None)):
+            steps, rewards = in_fives(values)
+            left.plot(steps, rewards, "o-", color=colour, label=name)
+    left.axvline(40.5, color=GREY, lw=0.8)
+    left.text(41.5, 100, "rl-rounds", fontsize=8)
     left.set(title="Single facts, sampled readings", xlabel="batch", ylabel="mean reward, %", ylim=(0, 105))
     left.legend(loc="lower right", fontsize=8)
     rows = table("gates")
-    models = list(dict.fromkeys(row["model"] for row in rows))
     kinds = list(dict.fromkeys((row["reader"], row["wordings"]) for row in rows))
-    for shift, model, colour in zip((-0.19, 0.19), models, (GREY, GREEN), strict=True):
+    for shift, model, colour in ((-0.27, "before", GREY), (0, "after rl-gates", BLUE), (0.27, "the mean of both", GREEN)):
         counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in rows if row["model"] == model]
-        share_bars(right, counted, shift, model, colour)
+        share_bars(right, counted, shift, model, colour, width=0.25)
     labels = [f"{wordings}\n{reader if place % 3 == 1 else ''}" for place, (reader, wordings) in enumerate(kinds)]
     right.set_xticks(range(len(kinds)), labels, fontsize=6)
     right.set(title="Greedy readings", ylabel="% of answers that are right", ylim=(0, 125), yticks=range(0, 101, 20))
-    right.legend(loc="upper left", fontsize=8, ncols=2)
+    right.legend(loc="upper left", fontsize=8, ncols=3)
     return figure
