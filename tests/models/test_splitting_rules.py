@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from memagent.core import chunking
 from memagent.core.chunking import chunk
@@ -74,7 +74,7 @@ TEXTS = st.text(alphabet="aeB tn.\n\r'1²_é\u0301дЖ—東", max_size=400) | s
 
 @cache
 def made(rule: str) -> tuple[FileTokenizer, Tokenizer]:
-    """A tokenizer of that rule, trained here, and the library's own that it wraps."""
+    """A tokenizer of that rule, trained here, and the same one of the library, without what is done after it."""
     raw = Tokenizer(models.BPE(unk_token="<|unk|>"))
     raw.normalizer, raw.pre_tokenizer = RULES[rule]
     raw.decoder = decoders.ByteLevel()
@@ -85,7 +85,11 @@ def made(rule: str) -> tuple[FileTokenizer, Tokenizer]:
     raw.train_from_iterator(BOOK[:60_000].splitlines(keepends=True), trainer)
     raw.add_tokens([AddedToken("    ", normalized=False), ADDED.get(rule, "Жд")])
     raw.encode_special_tokens = True
-    return FileTokenizer(raw, name=rule), raw
+    plain = Tokenizer.from_str(raw.to_str())
+    plain.encode_special_tokens = True
+    if rule in ("gpt-2", "llama-3", "lower-case"):
+        raw.post_processor = processors.ByteLevel(trim_offsets=rule != "gpt-2")  # as GPT-2 and Llama 3 have it
+    return FileTokenizer(raw, name=rule), plain
 
 
 def check(rule: str, text: str, limit: int = 16) -> None:

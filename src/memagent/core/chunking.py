@@ -47,7 +47,7 @@ _EDGE_CHARS = 256
 # How many chunks, spread over the text, are counted to find out whether a tokenizer still counts as it did.
 _COUNTED_AGAIN = 8
 # Raise it when the same text, tokenizer and limit give other chunks than before: those that are kept are then cut again.
-CUTTING = 1
+CUTTING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

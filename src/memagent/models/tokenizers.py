@@ -192,6 +192,7 @@ def _rule(part: Any) -> dict[str, Any]:
 
 def _plain_copy(raw: RawTokenizer) -> RawTokenizer:
     copy: RawTokenizer = RawTokenizer.from_str(raw.to_str())
+    copy.post_processor = None  # it would take spaces off the places of tokens
     copy.no_truncation()
     copy.no_padding()
     return copy
