@@ -216,12 +216,17 @@ def test_a_held_out_reading_that_fails_counts_as_zero(experiment: Experiment, tm
     assert (len(row.response_ids), row.response_mask) == (1, [0])  # verl wants a token; it is trained on by nobody
 
 
-def test_a_made_question_over_its_budget_is_said_before_anything_is_started(experiment: Experiment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["made", "of a file"])
+def test_a_held_out_question_over_its_budget_is_said_before_ray_is_started(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("memagent.cluster.run._ray", lambda config: pytest.fail("Ray is started"))
     config = experiment("qwen2", HELD_OUT, "rollout.question_tokens=100")
     tokenizer = served_model(Path(config.start)).engine.tokenizer
     [sample] = make_held_out(config.validation, tmp_path / "made", tokenizer)["vt"]
     short = tokenizer.count(sample.question) - 1
-    config = experiment("qwen2", HELD_OUT, f"rollout.question_tokens={short}")
+    of_file = f'validation.task=[{{name = "vt", file = "{tmp_path / "made" / "vt.jsonl"}"}}]'
+    config = experiment("qwen2", HELD_OUT if kind == "made" else of_file, f"rollout.question_tokens={short}")
     with pytest.raises(ConfigError, match=rf"'vt'.*budget is {short}.*raise rollout.question_tokens"):
         run(config, Launch(out=tmp_path / "run"))
 

@@ -20,13 +20,13 @@ from memagent.cluster.served import served_model
 from memagent.cluster.settings import verl_config
 from memagent.errors import ConfigError, TrainingError
 from memagent.files import atomic_file, locked, writing
-from memagent.models.open import model_folder
+from memagent.models.open import OpenModel, model_folder
 from memagent.ray_cluster import connected, last_line
 from memagent.training.checkpoints import verl_shards, verl_step
 from memagent.training.rl_config import RlConfig
 from memagent.training.rollout import check_questions, curriculum_of, settings_by_name
 from memagent.training.run import Launch
-from memagent.training.validation import Validation
+from memagent.training.validation import make_held_out
 
 _POLL = 2.0  # seconds between two looks at the run
 _SHOWN = ("reward", "kept", "loss", "grad_norm", "kl", "retention")
@@ -89,14 +89,20 @@ def run(config: RlConfig, launch: Launch) -> None:
         launch.out.mkdir(parents=True, exist_ok=True)
     with locked(launch.out):
         begun = _begun(config, launch)
-        held_out = Validation(config.validation, launch.out / "validation", opened.engine.tokenizer)
-        read_by = settings_by_name(config, opened, config.validation, config.validation.task)
-        check_questions(held_out.made(), read_by, opened)
+        _hold_out(config, launch.out / "validation", opened)
         settings.trainer.resume_mode = "disable" if begun is None else "auto"
         settings.trainer.val_before_train &= begun is None or _owes_validation(config, launch.out, begun)
         with _ray(config):
             _write(launch, begun)
             _train(settings, config, launch, begun)
+
+
+def _hold_out(config: RlConfig, folder: Path, opened: OpenModel) -> None:
+    """Makes the held-out samples, which the processes of the run read. Raises ConfigError for a question that is over its
+    budget, made or of a file."""
+    held_out = make_held_out(config.validation, folder, opened.engine.tokenizer)
+    read_by = settings_by_name(config, opened, config.validation, config.validation.task)
+    check_questions(((name, sample) for name, samples in held_out.items() for sample in samples), read_by, opened)
 
 
 def _write(launch: Launch, begun: int | None) -> None:
