@@ -135,6 +135,19 @@ def test_a_normal_form_of_the_same_length_does_not_hide_what_moved() -> None:
     check("qwen", "e\u0301 the e\u0301 people and \u0344 of", limit=80)  # shorter, shorter, longer by as much
 
 
+def test_a_chunk_that_is_counted_in_blocks_has_the_tokens_of_that_count() -> None:
+    tokenizer, _ = made("gpt-2")
+
+    class InBlocks:
+        name, exact, words_apart, ends = tokenizer.name, True, True, staticmethod(tokenizer.ends)
+
+        def count(self, text: str) -> int:
+            return tokenizer.count(text) + len(text) // 65_536  # a token more for a block, as it may be
+
+    [one] = chunk(StringText(BOOK[:100_000]), InBlocks(), 100_000)
+    assert one.tokens == InBlocks().count(BOOK[:100_000])
+
+
 def test_only_the_ends_of_chunks_are_tokenized_again() -> None:
     """The reason for `words_apart`: a book costs little more than one tokenization."""
     tokenizer, _ = made("gpt-2")
