@@ -5,7 +5,8 @@
 The embedded model's tokenizer has a thread for each core. `twice` has one, counts every chunk whole, and asks the library
 for the places of all tokens. The server is a stand-in with eight threads: the same tokenizer, each of whose calls takes
 `--requests` seconds longer, in which no core is busy. All arms cut the same text in turns within one process, and must give
-the same chunks. The journal has them from an earlier reading, which was cut with several threads.
+the same chunks; in brackets stand their seconds over those of one thread. The journal has the chunks from an earlier
+reading, which was cut with several threads.
 """
 
 from __future__ import annotations
