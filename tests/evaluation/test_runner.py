@@ -57,7 +57,7 @@ def samples(tmp_path):
     return SampleFile.open(path)
 
 
-READER_OPTIONS = ("passages", "through_memory")
+READER_OPTIONS = ("passages", "through_memory", "exit")
 
 
 def an_evaluation(samples, script=model, lockstep=True, budgets=None, reader="memory", **options):

@@ -21,6 +21,7 @@ from memagent.cli import (
     readings,
     report,
     serve,
+    shorten,
     tasks,
     train,
     watch,
@@ -51,6 +52,7 @@ app.command("doctor")(doctor.doctor)
 app.command("compare")(compare.compare)
 app.command("eval")(eval.evaluate)
 app.command("report")(report.report)
+app.command("shorten")(shorten.shorten)
 app.add_typer(train.app, name="train")
 app.add_typer(readings.app, name="readings")
 app.add_typer(watch.app, name="watch")

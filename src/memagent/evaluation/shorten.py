@@ -1,0 +1,157 @@
+"""Short samples of long readings: only the chunks that the memory changed at.
+
+In these readers, a turn sees the question, the memory and its chunk, and nothing else. A turn that leaves the memory as it
+was can therefore be left out, and the turns after it see what they saw. What is left of a document of four hundred chunks
+is a handful, in which the model goes through the same memories to the same answer. Chunks may end elsewhere where other
+text follows them, so that this holds for most readings and not for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memagent.core.types import Span, Tokenizer
+from memagent.errors import ConfigError
+from memagent.evaluation.records import Record
+from memagent.evaluation.report.selection import Documents
+from memagent.evaluation.runs import Run
+from memagent.files import atomic_file
+from memagent.tasks.files import check_replaceable, sample_line
+from memagent.tasks.lazy_text import LazyText
+from memagent.tasks.samples import Fact, Sample
+
+READERS = ("memory", "gated")  # the memory is all that their turns pass on
+
+
+@dataclass(slots=True)
+class Shortened:
+    """What became of the readings: each is counted once.
+
+    `written` have a short sample, `right` were not asked for, `failed` have no answer, `early` ended before a needed fact,
+    `whole` would be no shorter, and `long` need more chunks than allowed.
+    """
+
+    written: int = 0
+    right: int = 0
+    failed: int = 0
+    early: int = 0
+    whole: int = 0
+    long: int = 0
+
+    def left_out(self) -> str:
+        """The readings without a short sample, in words."""
+        reasons = {
+            "right": self.right,
+            "without an answer": self.failed,
+            "ended before a needed fact": self.early,
+            "no longer than a short sample": self.whole,
+            "with more chunks at which the memory changed": self.long,
+        }
+        return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count) or "none"
+
+
+def write_short(
+    runs: Sequence[Path], files: Sequence[Path], output: Path, tokenizer: Tokenizer, *, most: int, right: bool
+) -> Shortened:
+    """Writes a sample file of short samples, of at most `most` chunks each, of the wrong readings of `runs`; with `right`,
+    of all their readings. `files` are sample files that have moved. A failure leaves no file.
+
+    Raises ConfigError for a run whose sample file is not there, for a reader whose turns pass on more than the memory, and
+    if there is nothing to write.
+    """
+    check_replaceable(output)
+    counts = Shortened()
+    documents = Documents(files)
+    with atomic_file(output.resolve()) as stream:
+        for record, sample in _readings(runs, documents):
+            if (short := shorten(record, sample, counts, tokenizer, most=most, right=right)) is not None:
+                stream.write(sample_line(replace(short, id=f"{short.id}-{counts.written}"), None) + "\n")
+        documents.check_used()
+        if not counts.written:
+            raise ConfigError(f"there is nothing to write. Readings left out: {counts.left_out()}")
+    return counts
+
+
+def _readings(runs: Iterable[Path], documents: Documents) -> Iterator[tuple[Record, Sample]]:
+    for folder in runs:
+        run = Run.open(folder)
+        file = documents.of(run)
+        if isinstance(file, str):
+            raise ConfigError(f"the sample file of the run in {folder} is needed: {file}: name it with --samples")
+        for placed in run.records():
+            yield placed.record, file.load(placed.record.sample)
+
+
+def shorten(
+    record: Record, sample: Sample, counts: Shortened, tokenizer: Tokenizer, *, most: int, right: bool
+) -> Sample | None:
+    """The short sample of a reading, or None; what became of it is added to `counts`.
+
+    Raises ConfigError for a reading with a reader whose turns pass on more than the memory.
+    """
+    if record.reader not in READERS:
+        raise ConfigError(
+            f"sample {record.sample} was read with {record.reader!r}: only readings with {' or '.join(READERS)} can be"
+            " shortened, where a turn sees nothing of the turns before it but the memory"
+        )
+    kept = _kept(record)
+    facts = tuple(_moved(sample.facts, kept))
+    if record.status == "failed":
+        counts.failed += 1
+    elif not right and record.scores[record.scorer or "strict"] >= 1:
+        counts.right += 1
+    elif sum(fact.needed for fact in facts) < sum(fact.needed for fact in sample.facts):
+        counts.early += 1
+    elif len(kept) > most:
+        counts.long += 1
+    elif sum(map(len, kept)) >= len(sample.document):
+        counts.whole += 1
+    else:
+        counts.written += 1
+        return _short(record, sample, kept, facts, tokenizer)
+    return None
+
+
+def _kept(record: Record) -> list[Span]:
+    """The chunks of turns that changed the memory or showed a part of a needed fact, in document order."""
+    needed = [fact for fact in record.facts if fact.needed]
+    found = {
+        span
+        for turn in record.turns
+        for span in turn.spans
+        if turn.memory is not None or any(span.start < fact.end and fact.start < span.end for fact in needed)
+    }
+    return sorted(found, key=lambda span: span.start)
+
+
+def _short(record: Record, sample: Sample, kept: Sequence[Span], facts: tuple[Fact, ...], tokenizer: Tokenizer) -> Sample:
+    document = "".join(sample.document.read(span.start, span.end) for span in kept)
+    turns = sum(bool(turn.spans) for turn in record.turns)
+    made_of = {"sample": record.sample, "attempt": record.attempt, "chunks": len(kept), "of": turns}
+    return replace(
+        sample,
+        id=f"{record.sample}-short",
+        document=LazyText([document]),
+        facts=facts,
+        tokens=tokenizer.count(document),
+        meta={**{name: value for name, value in sample.meta.items() if name != "target"}, "shortened": made_of},
+    )
+
+
+def _moved(facts: Sequence[Fact], kept: Sequence[Span]) -> Iterator[Fact]:
+    """The facts that are whole in the short document, at their places there."""
+    joined: list[Span] = []
+    for span in kept:
+        if joined and joined[-1].end == span.start:
+            joined[-1] = Span(start=joined[-1].start, end=span.end)
+        else:
+            joined.append(span)
+    at = 0
+    for span in joined:
+        for fact in facts:
+            if span.start <= fact.start and fact.end <= span.end:
+                start = at + fact.start - span.start
+                yield replace(fact, start=start, end=start + fact.end - fact.start)
+        at += len(span)
