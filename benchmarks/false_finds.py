@@ -4,7 +4,7 @@
 
 Each RUN is a run of `memagent eval` with `memory` or `gated` on samples that say where their facts are. A turn is quiet if
 its chunk shows no part of a needed fact. The first turn of a reading, which writes the form of the memory, does not count.
-The table has a row for each run and task: readings, their mean score, quiet turns, and those of them that changed the memory.
+The table has a row for each run and task: readings, mean score, quiet turns, and those of them that changed the memory.
 """
 
 from __future__ import annotations
