@@ -45,12 +45,11 @@ def hashed(turn):
     return f"STATE {digest[:8]}"
 
 
-def a_file(path, documents, **fields):
+def a_file(path, documents, stated="The code for k is 77.", **fields):
     rows = []
     for number, lines in enumerate(documents):
         text = "\n".join(lines)
-        start = text.index("The code for k is")
-        stated = "The code for k is 77."
+        start = text.index(stated)
         fact = {"text": stated, "start": start, "end": start + len(stated), "key": "k", "value": "77"}
         rows.append(
             {
@@ -207,3 +206,49 @@ def test_another_sample_file_than_that_of_the_runs_is_refused(misled):
     with pytest.raises(ConfigError, match="is not the sample file of these runs"):
         write_short([misled / "run"], [other.path], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
     assert not (misled / "short.jsonl").exists()
+
+
+def with_a_fact(file, number, **fields):
+    """The samples of a file, with one more fact that no answer needs: line `number`."""
+    rows = [json.loads(line) for line in file.path.read_text().splitlines()]
+    for row in rows:
+        text = LINE.format(number)
+        start = row["document"].index(text)
+        row["facts"].append({"text": text, "start": start, "end": start + len(text), "needed": False, **fields})
+    file.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return SampleFile.open(file.path)
+
+
+def test_a_chunk_that_only_distracts_is_left_out_unless_the_memory_changed(tmp_path):
+    file = with_a_fact(a_file(tmp_path / "long.jsonl", [with_lines(40, l0=FALSE, l30=TRUE)]), 20)
+    run(an_evaluation(file, tempted), tmp_path / "run")
+    write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=False)
+    (sample,) = SampleFile.open(tmp_path / "short.jsonl")
+    assert "Line 20 " not in str(sample.document)
+    assert [fact.needed for fact in sample.facts] == [True]
+
+
+def test_a_fact_that_two_chunks_share_is_whole_in_the_short_document(tmp_path):
+    stated = ("The code for k is 77 and stays so. " + "of the sea " * 40).strip()
+    file = a_file(tmp_path / "long.jsonl", [with_lines(40, l0=FALSE, l21=stated)], stated)
+    run(an_evaluation(file, tempted), tmp_path / "run")
+    counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=False)
+    assert counts == Shortened(written=1)
+    (sample,) = SampleFile.open(tmp_path / "short.jsonl")
+    assert sample.meta["shortened"]["chunks"] >= 3
+    assert [fact.text for fact in sample.facts] == [stated]
+
+
+def test_a_document_that_would_be_no_shorter_is_left_out_and_counted(tmp_path):
+    file = a_file(tmp_path / "long.jsonl", [with_lines(2, l1=TRUE), with_lines(40, l1=TRUE)])
+    run(an_evaluation(file, tempted), tmp_path / "run")
+    counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=True)
+    assert counts == Shortened(written=1, whole=1)
+
+
+def test_two_runs_with_the_same_samples_give_samples_of_different_names(misled):
+    run(an_evaluation(SampleFile.open(misled / "long.jsonl"), tempted), misled / "second")
+    counts = write_short(
+        [misled / "run", misled / "second"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False
+    )
+    assert counts.written == len(SampleFile.open(misled / "short.jsonl")) == 4
