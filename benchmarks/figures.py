@@ -17,7 +17,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from benchmarks.at_length import Scores, gains, interval, of
-from benchmarks.figures_of_questions import gates, names_and_wordings, natural_questions
+from benchmarks.figures_of_questions import false_finds, gates, names_and_wordings, natural_questions
 from benchmarks.plots import (
     BLUE,
     GREEN,
@@ -442,6 +442,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         natural_questions,
         names_and_wordings,
         gates,
+        false_finds,
         scaling,
         service,
         cluster,

@@ -64,3 +64,30 @@ def gates() -> Figure:
     right.set(title="Greedy readings", ylabel="% of answers that are right", ylim=(0, 125), yticks=range(0, 101, 20))
     right.legend(loc="upper left", fontsize=8, ncols=3)
     return figure
+
+
+def false_finds() -> Figure:
+    """False finds in text that no training showed: turns that change the memory for nothing, and right answers."""
+    rows = table("false-finds")
+    texts = {"far": "Moby-Dick,\n437 windows", "dickens": "Great Expectations,\n192 windows"}
+    figure, (left, right) = panels(2)
+
+    def total(some: list[dict[str, str]], column: str) -> int:
+        return sum(int(row[column]) for row in some)
+
+    for place, (model, colour) in enumerate((("eighth", GREY), ("ninth", ORANGE), ("tenth", GREEN))):
+        measured = [text for text in texts if any(row["run"] == f"{model}-{text}" for row in rows)]
+        mine = [[row for row in rows if row["run"] == f"{model}-{text}"] for text in measured]
+        shift, label = 0.27 * (place - 1), f"{model} version"
+        changed = [1000 * total(one, "changed") / total(one, "quiet") for one in mine]
+        left.bar([text + shift for text in range(len(mine))], changed, width=0.25, color=colour, label=label)
+        counted = [
+            (sum(float(row["score"]) * int(row["readings"]) / 100 for row in one), total(one, "readings")) for one in mine
+        ]
+        share_bars(right, counted, shift, label, colour, width=0.25)
+    left.set(title="Chunks that state nothing asked for", ylabel="turns of 1,000 that change the memory")
+    right.set(title="Nine tasks", ylabel="% of answers that are right", ylim=(0, 118), yticks=range(0, 101, 20))
+    for axes in (left, right):
+        axes.set_xticks(range(len(texts)), texts.values())
+        axes.legend(loc="upper right" if axes is left else "upper left", fontsize=8, ncols=1 if axes is left else 3)
+    return figure

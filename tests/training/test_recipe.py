@@ -326,15 +326,17 @@ def test_a_stage_can_be_like_an_earlier_one(recipe_file: Path, tmp_path: Path) -
         load_recipe(changed(tmp_path, recipe_file, "resume = true", 'resume = true\nlike = "tasks"'))
 
 
-def test_the_mean_of_two_runs_is_exported(whole: Path, tmp_path: Path) -> None:
+def test_the_mean_of_a_run_and_another_or_a_folder_is_exported(whole: Path, tmp_path: Path) -> None:
     def export(*arguments: object) -> Result:
         return CliRunner().invoke(app, ["train", "export", *map(str, arguments), "--checkpoint", "last"])
 
-    rewards, tasks, model = whole / "rewards", whole / "tasks", tmp_path / "model"
-    result = export(rewards, model, "--blend", f"{tasks}=0.4", "--dtype", "float32")
-    assert result.exit_code == 0, result.output
-    mean, one, other = (load_file(folder / "model.safetensors") for folder in (model, rewards / "last", tasks / "last"))
-    assert all(torch.allclose(value, 0.6 * one[name] + 0.4 * other[name], atol=1e-6) for name, value in mean.items())
+    rewards, tasks = whole / "rewards", whole / "tasks"
+    for number, second in enumerate((tasks, tasks / "last")):  # a run, and a folder of weights
+        model = tmp_path / f"model-{number}"
+        result = export(rewards, model, "--blend", f"{second}=0.4", "--dtype", "float32")
+        assert result.exit_code == 0, result.output
+        mean, one, other = (load_file(folder / "model.safetensors") for folder in (model, rewards / "last", tasks / "last"))
+        assert all(torch.allclose(value, 0.6 * one[name] + 0.4 * other[name], atol=1e-6) for name, value in mean.items())
     for blend, said in ((f"{tasks}=1", "below 1"), (f"{tasks}=x", "takes RUN=SHARE"), (f"{tasks}=0", "above 0")):
         refused = export(rewards, tmp_path / "none", "--blend", blend)
         assert refused.exit_code == 2

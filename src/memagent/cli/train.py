@@ -203,7 +203,8 @@ def export(
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16: how weights are written.")] = "bfloat16",
     blend: Annotated[
-        list[str], typer.Option(metavar="RUN=SHARE", help="Another run, and its share in the weights. Can be given again.")
+        list[str],
+        typer.Option(metavar="RUN=SHARE", help="Another run, or a model folder, and its share. Repeat for several."),
     ] = [],  # noqa: B006  # typer copies it
 ) -> None:
     """Write a checkpoint as a model folder for transformers and vLLM; `train gguf` makes a file for llama.cpp of it.

@@ -22,8 +22,8 @@ def export_checkpoint(
     """Writes weights of `dtype`, the tokenizer and memagent.toml, and returns the step of the checkpoint. A folder that is
     not empty is left alone.
 
-    `blend` are other runs and the shares that their checkpoints of this name have in the weights. Raises ConfigError,
-    TrainingError or OutputError.
+    `blend` are other runs, or model folders, and the shares that their checkpoints of this name have in the weights. Raises
+    ConfigError, TrainingError or OutputError.
     """
     if name not in ("best", "last"):
         raise ConfigError(f"no checkpoint {name!r}: give best or last")
@@ -33,9 +33,15 @@ def export_checkpoint(
         shares = ", ".join(f"{share:g}" for share in others.values())
         raise ConfigError(f"the shares of other runs are {shares}: each is above 0, and all of them are below 1")
     first = {Checkpoints(run).folder(cast(Any, name)): 1 - sum(others.values())}
-    rest = {Checkpoints(other).folder(cast(Any, name)): share for other, share in others.items()}
+    rest = {
+        other if _is_model(other) else Checkpoints(other).folder(cast(Any, name)): share for other, share in others.items()
+    }
     write_mean({**first, **rest}, folder, dtype)
     return int(next(iter(first)).resolve().name)
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
 
 
 @torch.no_grad()
