@@ -75,19 +75,20 @@ def false_finds() -> Figure:
     def total(some: list[dict[str, str]], column: str) -> int:
         return sum(int(row[column]) for row in some)
 
-    for place, (model, colour) in enumerate((("eighth", GREY), ("ninth", ORANGE), ("tenth", GREEN))):
+    named = {"eighth": "eighth version", "ninth": "ninth version", "rl": "after the run", "mean": "the mean of both"}
+    for place, ((model, label), colour) in enumerate(zip(named.items(), (GREY, ORANGE, BLUE, GREEN), strict=True)):
         measured = [text for text in texts if any(row["run"] == f"{model}-{text}" for row in rows)]
         mine = [[row for row in rows if row["run"] == f"{model}-{text}"] for text in measured]
-        shift, label = 0.27 * (place - 1), f"{model} version"
+        shift = 0.2 * (place - 1.5)
         changed = [1000 * total(one, "changed") / total(one, "quiet") for one in mine]
-        left.bar([text + shift for text in range(len(mine))], changed, width=0.25, color=colour, label=label)
+        left.bar([text + shift for text in range(len(mine))], changed, width=0.19, color=colour, label=label)
         counted = [
             (sum(float(row["score"]) * int(row["readings"]) / 100 for row in one), total(one, "readings")) for one in mine
         ]
-        share_bars(right, counted, shift, label, colour, width=0.25)
+        share_bars(right, counted, shift, label, colour, width=0.19)
     left.set(title="Chunks that state nothing asked for", ylabel="turns of 1,000 that change the memory")
-    right.set(title="Nine tasks", ylabel="% of answers that are right", ylim=(0, 118), yticks=range(0, 101, 20))
+    right.set(title="Nine tasks", ylabel="% of answers that are right", ylim=(0, 130), yticks=range(0, 101, 20))
     for axes in (left, right):
         axes.set_xticks(range(len(texts)), texts.values())
-        axes.legend(loc="upper right" if axes is left else "upper left", fontsize=8, ncols=1 if axes is left else 3)
+        axes.legend(loc="upper right" if axes is left else "upper left", fontsize=8, ncols=1 if axes is left else 2)
     return figure
