@@ -4,7 +4,8 @@
 
 Each RUN is a run of `memagent eval` with `memory` or `gated` on samples that say where their facts are. A turn is quiet if
 its chunk shows no part of a needed fact. The first turn of a reading, which writes the form of the memory, does not count.
-The table has a row for each run and task: readings, mean score, quiet turns, and those of them that changed the memory.
+The table has a row for each run and task: readings, mean score, readings with a quiet turn that changed the memory, quiet
+turns, and those that did.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from memagent.evaluation.records import Record
 from memagent.evaluation.runs import Run
 from memagent.files import atomic_file
 
-COLUMNS = ("run", "task", "tokens", "readings", "score", "quiet", "changed")
+COLUMNS = ("run", "task", "tokens", "readings", "score", "misled", "quiet", "changed")
 
 
 @dataclass(slots=True)
 class Row:
     readings: int = 0
     score: float = 0.0
+    misled: int = 0
     quiet: int = 0
     changed: int = 0
 
@@ -35,6 +37,7 @@ class Row:
         needed = [fact for fact in record.facts if fact.needed]
         self.readings += 1
         self.score += record.scores[record.scorer or "strict"]
+        before = self.changed
         for turn in record.turns:
             if turn.kind != "update" or turn.number == 0:
                 continue
@@ -42,6 +45,7 @@ class Row:
                 continue
             self.quiet += 1
             self.changed += turn.memory is not None
+        self.misled += self.changed > before
 
 
 def main(output: Path, runs: Annotated[list[Path], typer.Argument()]) -> None:
@@ -57,7 +61,7 @@ def main(output: Path, runs: Annotated[list[Path], typer.Argument()]) -> None:
         writer.writerow(COLUMNS)
         for (run, task, tokens), row in rows.items():
             score = round(100 * row.score / row.readings, 2)
-            writer.writerow([run, task, tokens, row.readings, score, row.quiet, row.changed])
+            writer.writerow([run, task, tokens, row.readings, score, row.misled, row.quiet, row.changed])
             typer.echo(
                 f"{run} {task} {tokens:,}: {score:.1f} % of {row.readings}; {row.changed} of {row.quiet:,} quiet turns"
             )
