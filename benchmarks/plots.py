@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any, TypeAlias
@@ -83,7 +84,7 @@ def line(axes: Any, points: Points, label: str, colour: str, style: str = "o-") 
 
 
 def share_bars(
-    axes: Any, counted: list[tuple[float, int]], shift: float, label: str, colour: str, width: float = 0.36
+    axes: Any, counted: Sequence[tuple[float, int]], shift: float, label: str, colour: str, width: float = 0.36
 ) -> None:
     """The right ones among so many, moved by `shift`, with their Wilson intervals."""
     places, share, around = spread([(place + shift, right, n) for place, (right, n) in enumerate(counted)])

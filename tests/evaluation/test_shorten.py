@@ -252,3 +252,16 @@ def test_two_runs_with_the_same_samples_give_samples_of_different_names(misled):
         [misled / "run", misled / "second"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False
     )
     assert counts.written == len(SampleFile.open(misled / "short.jsonl")) == 4
+
+
+def test_without_the_places_of_its_facts_a_sample_is_left_out_unless_there_is_no_answer(tmp_path):
+    file = a_file(tmp_path / "long.jsonl", [with_lines(40, l0=FALSE, l30=TRUE), with_lines(40, l0=FALSE, l30=TRUE)])
+    rows = [{**json.loads(line), "facts": []} for line in file.path.read_text().splitlines()]
+    rows[1] |= {"answers": ["not in the document", "not yet"], "scorer": "abstention"}
+    file.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(an_evaluation(SampleFile.open(file.path), tempted), tmp_path / "run")
+    counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=False)
+    assert counts == Shortened(written=1, unplaced=1)
+    assert counts.left_out() == "1 of samples that do not say where their facts are"
+    (sample,) = SampleFile.open(tmp_path / "short.jsonl")
+    assert sample.meta["shortened"]["chunks"] == 1

@@ -29,13 +29,15 @@ READERS = ("memory", "gated")  # the memory is all that their turns pass on
 class Shortened:
     """What became of the readings: each is counted once.
 
-    `written` have a short sample, `right` were not asked for, `failed` have no answer, `early` ended before a needed fact,
-    `whole` would be no shorter, and `long` need more chunks than allowed.
+    `written` have a short sample, `right` were not asked for, `failed` have no answer, the samples of `unplaced` do not say
+    where the facts are that their answer needs, `early` ended before one of these, `whole` would be no shorter, and `long`
+    need more chunks than allowed.
     """
 
     written: int = 0
     right: int = 0
     failed: int = 0
+    unplaced: int = 0
     early: int = 0
     whole: int = 0
     long: int = 0
@@ -45,6 +47,7 @@ class Shortened:
         reasons = {
             "right": self.right,
             "without an answer": self.failed,
+            "of samples that do not say where their facts are": self.unplaced,
             "ended before a needed fact": self.early,
             "no longer than a short sample": self.whole,
             "with more chunks at which the memory changed": self.long,
@@ -102,6 +105,8 @@ def shorten(
         counts.failed += 1
     elif not right and record.scores[record.scorer or "strict"] >= 1:
         counts.right += 1
+    elif not (sample.scorer == "abstention" or any(fact.needed for fact in sample.facts)):
+        counts.unplaced += 1
     elif sum(fact.needed for fact in facts) < sum(fact.needed for fact in sample.facts):
         counts.early += 1
     elif len(kept) > most:
