@@ -3,7 +3,8 @@
     python -m benchmarks.false_finds OUT.csv RUN...
 
 Each RUN is a run of `memagent eval` with `memory` or `gated` on samples that say where their facts are. A turn is quiet if
-its chunk shows no part of a needed fact. The first turn of a reading, which writes the form of the memory, does not count.
+its chunk shows no part of a needed fact. The first turn of a reading, which writes the form of the memory, does not count,
+and neither does one whose reply was asked for again.
 The table has a row for each run and task: readings, mean score, readings with a quiet turn that changed the memory, quiet
 turns, and those that did.
 """
@@ -18,41 +19,47 @@ from typing import Annotated
 
 import typer
 
+from memagent.evaluation.diagnosis import RETRIES
 from memagent.evaluation.records import Record
+from memagent.evaluation.report.findings import score_of
 from memagent.evaluation.runs import Run
+from memagent.evaluation.shorten import READERS
 from memagent.files import atomic_file
 
-COLUMNS = ("run", "task", "tokens", "readings", "score", "misled", "quiet", "changed")
+COLUMNS = ("run", "task", "tokens", "readings", "score", "disturbed", "quiet", "changed")
 
 
 @dataclass(slots=True)
 class Row:
     readings: int = 0
     score: float = 0.0
-    misled: int = 0
+    disturbed: int = 0
     quiet: int = 0
     changed: int = 0
 
     def add(self, record: Record) -> None:
         needed = [fact for fact in record.facts if fact.needed]
         self.readings += 1
-        self.score += record.scores[record.scorer or "strict"]
+        self.score += score_of(record, "own")
         before = self.changed
-        for turn in record.turns:
-            if turn.kind != "update" or turn.number == 0:
-                continue
+        updates = [turn for turn in record.turns if turn.kind == "update" and turn.outcome not in RETRIES]
+        for turn in updates[1:]:
             if any(span.start < fact.end and fact.start < span.end for span in turn.spans for fact in needed):
                 continue
             self.quiet += 1
             self.changed += turn.memory is not None
-        self.misled += self.changed > before
+        self.disturbed += self.changed > before
 
 
 def main(output: Path, runs: Annotated[list[Path], typer.Argument()]) -> None:
     rows: dict[tuple[str, str, int], Row] = defaultdict(Row)
+    if len({folder.name for folder in runs}) < len(runs):
+        raise typer.BadParameter("two runs have the same name: rename a folder")
     for folder in runs:
         for placed in Run.open(folder).records():
             record = placed.record
+            if record.reader not in READERS:
+                raise typer.BadParameter(f"{folder}: read with {record.reader!r}, not with {' or '.join(READERS)}")
             if not any(fact.needed for fact in record.facts):
                 raise typer.BadParameter(f"{folder}: sample {record.sample} does not say where its facts are")
             rows[folder.name, record.task, int(record.meta.get("target", record.tokens))].add(record)
@@ -61,7 +68,7 @@ def main(output: Path, runs: Annotated[list[Path], typer.Argument()]) -> None:
         writer.writerow(COLUMNS)
         for (run, task, tokens), row in rows.items():
             score = round(100 * row.score / row.readings, 2)
-            writer.writerow([run, task, tokens, row.readings, score, row.misled, row.quiet, row.changed])
+            writer.writerow([run, task, tokens, row.readings, score, row.disturbed, row.quiet, row.changed])
             typer.echo(
                 f"{run} {task} {tokens:,}: {score:.1f} % of {row.readings}; {row.changed} of {row.quiet:,} quiet turns"
             )

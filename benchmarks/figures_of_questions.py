@@ -67,7 +67,7 @@ def gates() -> Figure:
 
 
 def false_finds() -> Figure:
-    """False finds in text that no training showed: readings with one, and right answers."""
+    """False finds in text that no training showed: readings that changed their memory for nothing, and right answers."""
     rows = table("false-finds")
     texts = {"far": "Moby-Dick,\n437 windows", "dickens": "Great Expectations,\n192 windows"}
     figure, (left, right) = panels(2)
@@ -80,13 +80,13 @@ def false_finds() -> Figure:
         measured = [text for text in texts if any(row["run"] == f"{model}-{text}" for row in rows)]
         mine = [[row for row in rows if row["run"] == f"{model}-{text}"] for text in measured]
         shift = 0.2 * (place - 1.5)
-        misled = [(total(one, "misled"), total(one, "readings")) for one in mine]
-        share_bars(left, misled, shift, label, colour, width=0.19)
+        disturbed = [(total(one, "disturbed"), total(one, "readings")) for one in mine]
+        share_bars(left, disturbed, shift, label, colour, width=0.19)
         counted = [
             (sum(float(row["score"]) * int(row["readings"]) / 100 for row in one), total(one, "readings")) for one in mine
         ]
         share_bars(right, counted, shift, label, colour, width=0.19)
-    left.set(title="Misled by a chunk that states nothing", ylabel="% of readings", ylim=(0, 60))
+    left.set(title="The memory changed for nothing", ylabel="% of readings", ylim=(0, 60))
     right.set(title="Nine tasks", ylabel="% of answers that are right", ylim=(0, 130), yticks=range(0, 101, 20))
     for axes in (left, right):
         axes.set_xticks(range(len(texts)), texts.values())

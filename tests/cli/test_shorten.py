@@ -39,10 +39,12 @@ def test_the_embedded_model_keeps_its_memories_in_the_short_document(memagent, r
 
 def test_bad_input_is_an_error_that_leaves_no_file(memagent, run, tmp_path):
     short, kept = tmp_path / "short.jsonl", tmp_path / "notes.txt"
+    samples = (tmp_path / "samples.jsonl").read_bytes()
     kept.write_text("mine")
     for arguments, message in (
-        ([run, "-o", short, "--chunks", "1", "--right"], "with more chunks at which the memory changed"),
+        ([run, "-o", short, "--chunks", "1", "--right"], "that need more chunks"),
         ([tmp_path, "-o", short], "it contains no run.json"),
+        ([run, "-o", tmp_path / "samples.jsonl", "--right"], "is the sample file of the run"),
         ([run, "-o", kept, "--right"], "is not a sample file that memagent made"),
         ([run, "-o", short, "--samples", kept], "not a line of JSON"),
     ):
@@ -50,4 +52,5 @@ def test_bad_input_is_an_error_that_leaves_no_file(memagent, run, tmp_path):
         assert (result.code, result.out) == (2, "")
         assert message in result.err
     assert not short.exists()
+    assert (tmp_path / "samples.jsonl").read_bytes() == samples
     assert kept.read_text() == "mine"

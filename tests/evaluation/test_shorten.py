@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent.errors import ConfigError, ModelRefusedError
+from memagent.errors import ConfigError, ModelRefusedError, TaskError
 from memagent.evaluation.runs import Run
 from memagent.evaluation.shorten import Shortened, write_short
 from memagent.profiles import load_profile
@@ -81,7 +81,7 @@ FALSE = "The code of honour is 12. " + "of the sea " * 14
 def misled(tmp_path):
     """Three readings: one misled by a sentence before the fact, one right, one misled right after it begins."""
     documents = [with_lines(40, l9=FALSE, l31=TRUE), with_lines(40, l9=TRUE, l31=FALSE), with_lines(40, l0=FALSE, l20=TRUE)]
-    file = a_file(tmp_path / "long.jsonl", documents, meta={"target": 4000, "split": "train"}, tokens=4000)
+    file = a_file(tmp_path / "long.jsonl", documents, meta={"target": 4000, "split": "train", "depth": 0.5}, tokens=4000)
     run(an_evaluation(file, tempted), tmp_path / "run")
     return tmp_path
 
@@ -117,7 +117,7 @@ def test_a_short_sample_keeps_its_question_its_facts_and_its_split_and_counts_it
         assert [fact.text for fact in sample.facts] == ["The code for k is 77."]
         assert sample.question == "What is the code for k?"
         assert sample.meta["split"] == "train"
-        assert "target" not in sample.meta
+        assert not {"target", "depth"} & sample.meta.keys()
         assert sample.tokens == WordTokenizer().count(str(sample.document)) < 400
 
 
@@ -146,14 +146,14 @@ def test_readings_of_more_chunks_than_allowed_are_left_out_and_counted(misled):
     counts = write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=2, right=True)
     assert counts.long >= 1
     assert counts.written + counts.long == 3
-    assert counts.left_out() == f"{counts.long} with more chunks at which the memory changed"
+    assert counts.left_out() == f"{counts.long} that need more chunks"
 
 
 def test_nothing_to_write_is_an_error_that_counts_and_leaves_the_old_file(misled):
     short = misled / "short.jsonl"
     write_short([misled / "run"], [], short, WordTokenizer(), most=8, right=False)
     before = short.read_bytes()
-    with pytest.raises(ConfigError, match=r"nothing to write. Readings left out: 1 right, 2 with more chunks"):
+    with pytest.raises(ConfigError, match=r"nothing to write. Readings left out: 1 right, 2 that need more chunks"):
         write_short([misled / "run"], [], short, WordTokenizer(), most=1, right=False)
     assert short.read_bytes() == before
 
@@ -265,3 +265,44 @@ def test_without_the_places_of_its_facts_a_sample_is_left_out_unless_there_is_no
     assert counts.left_out() == "1 of samples that do not say where their facts are"
     (sample,) = SampleFile.open(tmp_path / "short.jsonl")
     assert sample.meta["shortened"]["chunks"] == 1
+
+
+def test_a_chunk_that_was_read_again_in_halves_stands_once_in_the_short_document(misled):
+    records = misled / "run/records.jsonl"
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    for record in lines:
+        turn = next(turn for turn in record["turns"] if turn.get("memory"))
+        ((start, end),) = turn["spans"]
+        middle = (start + end) // 2
+        again = [{**turn, "outcome": "retry_long", "memory": None}, {**turn, "spans": [[start, middle]]}]
+        again += [{**turn, "spans": [[middle, end]]}]
+        place = record["turns"].index(turn)
+        record["turns"][place : place + 1] = again
+    records.write_text("".join(json.dumps(record) + "\n" for record in lines))
+    write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
+    for sample in SampleFile.open(misled / "short.jsonl"):
+        assert str(sample.document).count("The code of honour") == 1
+        assert [fact.text for fact in sample.facts] == ["The code for k is 77."]
+
+
+def test_a_run_that_is_not_finished_is_refused(misled):
+    header = json.loads((misled / "run/run.json").read_text())
+    (misled / "run/run.json").write_text(json.dumps({**header, "finished": None}))
+    with pytest.raises(ConfigError, match=r"is not finished: repeat its command"):
+        write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
+
+
+def test_a_record_of_a_sample_that_is_not_there_is_named(misled):
+    records = misled / "run/records.jsonl"
+    records.write_text(records.read_text().replace('"sample": "s1"', '"sample": "nobody"'))
+    with pytest.raises(TaskError, match="has no sample 'nobody'"):
+        write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
+    assert not (misled / "short.jsonl").exists()
+
+
+def test_a_record_without_its_score_is_scored(misled):
+    records = misled / "run/records.jsonl"
+    lines = [{**json.loads(line), "scores": {}} for line in records.read_text().splitlines()]
+    records.write_text("".join(json.dumps(record) + "\n" for record in lines))
+    counts = write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
+    assert counts == Shortened(written=2, right=1)

@@ -337,7 +337,12 @@ def test_the_mean_of_a_run_and_another_or_a_folder_is_exported(whole: Path, tmp_
         assert result.exit_code == 0, result.output
         mean, one, other = (load_file(folder / "model.safetensors") for folder in (model, rewards / "last", tasks / "last"))
         assert all(torch.allclose(value, 0.6 * one[name] + 0.4 * other[name], atol=1e-6) for name, value in mean.items())
-    for blend, said in ((f"{tasks}=1", "below 1"), (f"{tasks}=x", "takes RUN=SHARE"), (f"{tasks}=0", "above 0")):
+    for blend, said in (
+        (f"{rewards / 'last'}=0.4", "is the run itself"),
+        (f"{tasks}=1", "below 1"),
+        (f"{tasks}=x", "takes RUN=SHARE"),
+        (f"{tasks}=0", "above 0"),
+    ):
         refused = export(rewards, tmp_path / "none", "--blend", blend)
         assert refused.exit_code == 2
         assert said in " ".join(refused.stderr.split())

@@ -22,7 +22,7 @@ def shorten(
     ] = None,
     tokenizer: TokenizerName = "embedded",
 ) -> None:
-    """Make short samples of long readings that went wrong: only the chunks at which the memory changed.
+    """Make short samples of long readings that went wrong: chunks at which the memory changed, and those of needed facts.
 
     They show what misled the model, and `memagent train rl` can train on them if the samples are of the split `train`.
     """

@@ -30,7 +30,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "unknown": "unknown: the values of the needed facts are not known",
 }
 
-_RETRIES = frozenset({"retry_long", "retry_empty"})
+RETRIES = frozenset({"retry_long", "retry_empty"})
 _ARTICLES = frozenset({"a", "an", "the"})
 _WORD = re.compile(r"[^\W_]+(?:\.(?<=\d\.)(?=\d)[^\W_]+)*")
 # A comma between digits separates thousands before exactly three digits, decimals before one or two, and otherwise
@@ -118,7 +118,7 @@ class Diagnosis:
 def diagnose(record: Record) -> Diagnosis:
     """Follows every needed fact of a reading."""
     needed = [fact for fact in record.facts if fact.needed]
-    updates = [turn for turn in record.turns if turn.kind in ("update", "merge") and turn.outcome not in _RETRIES]
+    updates = [turn for turn in record.turns if turn.kind in ("update", "merge") and turn.outcome not in RETRIES]
     places = [_shown(record, fact) for fact in needed]
     return Diagnosis(
         traces=tuple(_traces(needed, places, updates)),

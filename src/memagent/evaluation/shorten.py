@@ -1,9 +1,9 @@
-"""Short samples of long readings: only the chunks that the memory changed at.
+"""Short samples of long readings: the chunks at which the memory changed, and those that show a needed fact.
 
 In these readers, a turn sees the question, the memory and its chunk, and nothing else. A turn that leaves the memory as it
 was can therefore be left out, and the turns after it see what they saw. What is left of a document of four hundred chunks
-is a handful, in which the model goes through the same memories to the same answer. Chunks may end elsewhere where other
-text follows them, so that this holds for most readings and not for all.
+is a handful, in which a model that is read greedily goes through the same memories to the same answer. Chunks may end
+elsewhere where other text follows them, so that this holds for most readings and not for all.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from memagent.core.spans import merged
 from memagent.core.types import Span, Tokenizer
-from memagent.errors import ConfigError
-from memagent.evaluation.records import Record
+from memagent.errors import ConfigError, TaskError
+from memagent.evaluation.diagnosis import RETRIES
+from memagent.evaluation.records import Record, RecordedTurn
+from memagent.evaluation.report.findings import score_of
 from memagent.evaluation.report.selection import Documents
 from memagent.evaluation.runs import Run
 from memagent.files import atomic_file
@@ -23,6 +26,7 @@ from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Fact, Sample
 
 READERS = ("memory", "gated")  # the memory is all that their turns pass on
+_OF_WHOLE = ("target", "depth")  # what a sample says of the length of its document and of places in it
 
 
 @dataclass(slots=True)
@@ -49,8 +53,8 @@ class Shortened:
             "without an answer": self.failed,
             "of samples that do not say where their facts are": self.unplaced,
             "ended before a needed fact": self.early,
-            "no longer than a short sample": self.whole,
-            "with more chunks at which the memory changed": self.long,
+            "that would become no shorter": self.whole,
+            "that need more chunks": self.long,
         }
         return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count) or "none"
 
@@ -61,14 +65,14 @@ def write_short(
     """Writes a sample file of short samples, of at most `most` chunks each, of the wrong readings of `runs`; with `right`,
     of all their readings. `files` are sample files that have moved. A failure leaves no file.
 
-    Raises ConfigError for a run whose sample file is not there, for a reader whose turns pass on more than the memory, and
-    if there is nothing to write.
+    Raises ConfigError for a run that is not finished, for one whose sample file is not there or is `output`, for a reader
+    whose turns pass on more than the memory, and if there is nothing to write.
     """
     check_replaceable(output)
     counts = Shortened()
     documents = Documents(files)
     with atomic_file(output.resolve()) as stream:
-        for record, sample in _readings(runs, documents):
+        for record, sample in _readings(runs, documents, output):
             if (short := shorten(record, sample, counts, tokenizer, most=most, right=right)) is not None:
                 stream.write(sample_line(replace(short, id=f"{short.id}-{counts.written}"), None) + "\n")
         documents.check_used()
@@ -77,14 +81,23 @@ def write_short(
     return counts
 
 
-def _readings(runs: Iterable[Path], documents: Documents) -> Iterator[tuple[Record, Sample]]:
+def _readings(runs: Iterable[Path], documents: Documents, output: Path) -> Iterator[tuple[Record, Sample]]:
     for folder in runs:
         run = Run.open(folder)
+        if not run.finished:
+            raise ConfigError(f"the run in {folder} is not finished: repeat its command to continue it")
         file = documents.of(run)
         if isinstance(file, str):
             raise ConfigError(f"the sample file of the run in {folder} is needed: {file}: name it with --samples")
+        if file.path.resolve() == output.resolve():
+            raise ConfigError(f"{output} is the sample file of the run in {folder}: choose another name")
         for placed in run.records():
-            yield placed.record, file.load(placed.record.sample)
+            try:
+                yield placed.record, file.load(placed.record.sample)
+            except KeyError as error:
+                raise TaskError(
+                    f"{file.path} has no sample {placed.record.sample!r}, which {folder} has a reading of"
+                ) from error
 
 
 def shorten(
@@ -103,7 +116,7 @@ def shorten(
     facts = tuple(_moved(sample.facts, kept))
     if record.status == "failed":
         counts.failed += 1
-    elif not right and record.scores[record.scorer or "strict"] >= 1:
+    elif not right and score_of(record, "own") >= 1:
         counts.right += 1
     elif not (sample.scorer == "abstention" or any(fact.needed for fact in sample.facts)):
         counts.unplaced += 1
@@ -124,37 +137,35 @@ def _kept(record: Record) -> list[Span]:
     needed = [fact for fact in record.facts if fact.needed]
     found = {
         span
-        for turn in record.turns
+        for turn in _turns(record)
         for span in turn.spans
         if turn.memory is not None or any(span.start < fact.end and fact.start < span.end for fact in needed)
     }
     return sorted(found, key=lambda span: span.start)
 
 
+def _turns(record: Record) -> list[RecordedTurn]:
+    """Those that showed a chunk and counted: the reply to another one was asked for again."""
+    return [turn for turn in record.turns if turn.spans and turn.outcome not in RETRIES]
+
+
 def _short(record: Record, sample: Sample, kept: Sequence[Span], facts: tuple[Fact, ...], tokenizer: Tokenizer) -> Sample:
     document = "".join(sample.document.read(span.start, span.end) for span in kept)
-    turns = sum(bool(turn.spans) for turn in record.turns)
-    made_of = {"sample": record.sample, "attempt": record.attempt, "chunks": len(kept), "of": turns}
+    made_of = {"sample": record.sample, "attempt": record.attempt, "chunks": len(kept), "of": len(_turns(record))}
     return replace(
         sample,
         id=f"{record.sample}-short",
         document=LazyText([document]),
         facts=facts,
         tokens=tokenizer.count(document),
-        meta={**{name: value for name, value in sample.meta.items() if name != "target"}, "shortened": made_of},
+        meta={**{name: value for name, value in sample.meta.items() if name not in _OF_WHOLE}, "shortened": made_of},
     )
 
 
 def _moved(facts: Sequence[Fact], kept: Sequence[Span]) -> Iterator[Fact]:
     """The facts that are whole in the short document, at their places there."""
-    joined: list[Span] = []
-    for span in kept:
-        if joined and joined[-1].end == span.start:
-            joined[-1] = Span(start=joined[-1].start, end=span.end)
-        else:
-            joined.append(span)
     at = 0
-    for span in joined:
+    for span in merged(kept):
         for fact in facts:
             if span.start <= fact.start and fact.end <= span.end:
                 start = at + fact.start - span.start

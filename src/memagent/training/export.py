@@ -32,12 +32,15 @@ def export_checkpoint(
     if not all(0 < share < 1 for share in others.values()) or sum(others.values()) >= 1:
         shares = ", ".join(f"{share:g}" for share in others.values())
         raise ConfigError(f"the shares of other runs are {shares}: each is above 0, and all of them are below 1")
-    first = {Checkpoints(run).folder(cast(Any, name)): 1 - sum(others.values())}
-    rest = {
-        other if _is_model(other) else Checkpoints(other).folder(cast(Any, name)): share for other, share in others.items()
-    }
-    write_mean({**first, **rest}, folder, dtype)
-    return int(next(iter(first)).resolve().name)
+    own = Checkpoints(run).folder(cast(Any, name))
+    mixed = {own.resolve(): 1 - sum(others.values())}
+    for other, share in others.items():
+        source = (other if _is_model(other) else Checkpoints(other).folder(cast(Any, name))).resolve()
+        if source in mixed:
+            raise ConfigError(f"{other} is given twice, or is the run itself: give every model once, with its share")
+        mixed[source] = share
+    write_mean(mixed, folder, dtype)
+    return int(own.resolve().name)
 
 
 def _is_model(folder: Path) -> bool:

@@ -87,7 +87,7 @@ def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
             record = placed.record
             named.add(record.scorer or "strict")
             models[run.model_of(record)] = None
-            score = _score(record, scorer)
+            score = score_of(record, scorer)
             diagnosis = diagnose(record)
             by_task[name, record.task].add(diagnosis, score)
             places.append(
@@ -119,7 +119,7 @@ def _together(system: str, by_task: Mapping[tuple[str, str], Tally]) -> Tally:
     return sum((tally for (name, _), tally in by_task.items() if name == system), Tally())
 
 
-def _score(record: Record, scorer: str) -> float:
+def score_of(record: Record, scorer: str) -> float:
     """As recorded; a scorer that is newer than the record scores now. A reading that failed has 0."""
     if record.status == "failed":
         return 0.0
