@@ -282,6 +282,7 @@ def test_a_chunk_that_was_read_again_in_halves_stands_once_in_the_short_document
     write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
     for sample in SampleFile.open(misled / "short.jsonl"):
         assert str(sample.document).count("The code of honour") == 1
+        assert sample.meta["shortened"]["of"] == 21
         assert [fact.text for fact in sample.facts] == ["The code for k is 77."]
 
 
