@@ -44,6 +44,7 @@ def test_bad_input_is_an_error_that_leaves_no_file(memagent, run, tmp_path):
     for arguments, message in (
         ([run, "-o", short, "--chunks", "1", "--right"], "that need more chunks"),
         ([tmp_path, "-o", short], "it contains no run.json"),
+        ([run, run, "-o", short, "--right"], "a run folder was given twice"),
         ([run, "-o", tmp_path / "samples.jsonl", "--right"], "is the sample file of the run"),
         ([run, "-o", kept, "--right"], "is not a sample file that memagent made"),
         ([run, "-o", short, "--samples", kept], "not a line of JSON"),

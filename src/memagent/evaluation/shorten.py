@@ -69,6 +69,8 @@ def write_short(
     whose turns pass on more than the memory, and if there is nothing to write.
     """
     check_replaceable(output)
+    if len({run.resolve() for run in runs}) < len(runs):
+        raise ConfigError("a run folder was given twice: name each run once")
     counts = Shortened()
     documents = Documents(files)
     with atomic_file(output.resolve()) as stream:
