@@ -44,7 +44,7 @@ class Row:
         before = self.changed
         updates = [turn for turn in record.turns if turn.kind == "update" and turn.outcome not in RETRIES]
         for turn in updates[1:]:
-            if any(span.start < fact.end and fact.start < span.end for span in turn.spans for fact in needed):
+            if any(map(turn.shows, needed)):
                 continue
             self.quiet += 1
             self.changed += turn.memory is not None

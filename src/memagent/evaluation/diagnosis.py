@@ -139,11 +139,10 @@ def _shown(record: Record, fact: Fact) -> tuple[int | None, bool]:
     """The first turn that showed any part of a fact, and whether a turn showed it whole."""
     first: int | None = None
     for turn in record.turns:
-        for span in turn.spans if turn.kind != "merge" else ():  # it shows notes on them
-            if span.start < fact.end and fact.start < span.end:
-                first = turn.number if first is None else first
-                if span.start <= fact.start and fact.end <= span.end:
-                    return first, True
+        if turn.kind != "merge" and turn.shows(fact):  # a merge shows notes on its chunks
+            first = turn.number if first is None else first
+            if any(span.start <= fact.start and fact.end <= span.end for span in turn.spans):
+                return first, True
     return first, False
 
 

@@ -42,6 +42,10 @@ class RecordedTurn:
     cached_tokens: int = 0
     seconds: float = 0.0
 
+    def shows(self, fact: Fact) -> bool:
+        """Whether it showed any part of the fact."""
+        return any(span.start < fact.end and fact.start < span.end for span in self.spans)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

@@ -138,10 +138,7 @@ def _kept(record: Record) -> list[Span]:
     """The chunks of turns that changed the memory or showed a part of a needed fact, in document order."""
     needed = [fact for fact in record.facts if fact.needed]
     found = {
-        span
-        for turn in _turns(record)
-        for span in turn.spans
-        if turn.memory is not None or any(span.start < fact.end and fact.start < span.end for fact in needed)
+        span for turn in _turns(record) for span in turn.spans if turn.memory is not None or any(map(turn.shows, needed))
     }
     return sorted(found, key=lambda span: span.start)
 

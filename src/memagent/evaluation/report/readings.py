@@ -154,9 +154,7 @@ def _chosen(record: Record, diagnosis: Diagnosis, before: dict[int, str]) -> set
 
 def _facts_in(turn: RecordedTurn, diagnosis: Diagnosis) -> tuple[int, ...]:
     facts = enumerate((trace.fact for trace in diagnosis.traces), 1)
-    return tuple(
-        number for number, fact in facts if any(span.start < fact.end and fact.start < span.end for span in turn.spans)
-    )
+    return tuple(number for number, fact in facts if turn.shows(fact))
 
 
 def _events(turn: int, diagnosis: Diagnosis) -> Iterator[Event]:
