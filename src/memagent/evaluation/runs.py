@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -89,6 +89,12 @@ class Run:
         with _opened(path) as file:
             file.seek(place)
             return _record(file.read(size), path, 0)
+
+
+def check_apart(folders: Sequence[str | Path]) -> None:
+    """Raises ConfigError if two of these are the same folder."""
+    if len({Path(folder).resolve() for folder in folders}) < len(folders):
+        raise ConfigError("a run folder was given twice: pass each folder once")
 
 
 def _opened(path: Path) -> IO[bytes]:

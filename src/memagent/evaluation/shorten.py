@@ -19,7 +19,7 @@ from memagent.evaluation.diagnosis import RETRIES
 from memagent.evaluation.records import Record, RecordedTurn
 from memagent.evaluation.report.findings import score_of
 from memagent.evaluation.report.selection import Documents
-from memagent.evaluation.runs import Run
+from memagent.evaluation.runs import Run, check_apart
 from memagent.files import atomic_file
 from memagent.tasks.files import check_replaceable, sample_line
 from memagent.tasks.lazy_text import LazyText
@@ -69,8 +69,7 @@ def write_short(
     whose turns pass on more than the memory, and if there is nothing to write.
     """
     check_replaceable(output)
-    if len({run.resolve() for run in runs}) < len(runs):
-        raise ConfigError("a run folder was given twice: name each run once")
+    check_apart(runs)
     counts = Shortened()
     documents = Documents(files)
     with atomic_file(output.resolve()) as stream:

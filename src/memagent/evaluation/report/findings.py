@@ -10,7 +10,7 @@ from pathlib import Path
 from memagent.errors import ConfigError, TaskError
 from memagent.evaluation.diagnosis import diagnose
 from memagent.evaluation.records import Record
-from memagent.evaluation.runs import Run
+from memagent.evaluation.runs import Run, check_apart
 from memagent.evaluation.summary import Row, Summary, row_of, summarize
 from memagent.evaluation.systems import systems
 from memagent.evaluation.tally import Tally
@@ -73,8 +73,7 @@ def gather(folders: Sequence[str | Path], scorer: str = OWN) -> Findings:
     """
     if scorer not in (*SCORERS, OWN):
         raise ConfigError(f"unknown scorer {scorer!r}: choose one of {', '.join((*SCORERS, OWN))}")
-    if len({Path(folder).resolve() for folder in folders}) < len(folders):
-        raise ConfigError("a run folder was given twice: pass each folder once")
+    check_apart(folders)
     runs = [Run.open(folder) for folder in folders]
     names = systems(runs)
     by_task: dict[tuple[str, str], Tally] = defaultdict(Tally)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from memagent.errors import ConfigError
+from memagent.evaluation.runs import check_apart
 
 METRICS, TIMING, CONFIG = "metrics.jsonl", "timing.jsonl", "config.toml"
 KEPT = "kept / groups"
@@ -95,8 +96,7 @@ def read_training_runs(folders: Sequence[str | Path]) -> list[TrainingRun]:
     Raises ConfigError, naming file and line, for what cannot be read; NoMetricsError if a run has written nothing yet.
     """
     paths = [Path(folder) for folder in folders]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise ConfigError("a run folder was given twice: pass each folder once")
+    check_apart(paths)
     return [_read(path, name) for path, name in zip(paths, _names(paths), strict=True)]
 
 
