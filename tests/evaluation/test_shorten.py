@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memagent.errors import ConfigError, ModelRefusedError, TaskError
 from memagent.evaluation.runs import Run
-from memagent.evaluation.shorten import Shortened, write_short
+from memagent.evaluation.shorten import in_words, write_short
 from memagent.profiles import load_profile
 from memagent.tasks.files import SampleFile
 from tests.evaluation.test_runner import an_evaluation, run
@@ -99,7 +99,7 @@ def memories(folder):
 
 def test_wrong_readings_become_short_samples_that_mislead_in_the_same_way(misled):
     counts = write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
-    assert counts == Shortened(written=2, right=1)
+    assert counts == (2, {"right": 1})
     short = SampleFile.open(misled / "short.jsonl")
     run(an_evaluation(short, tempted), misled / "again")
     first, again = memories(misled / "run"), memories(misled / "again")
@@ -123,7 +123,7 @@ def test_a_short_sample_keeps_its_question_its_facts_and_its_split_and_counts_it
 
 def test_right_readings_are_shortened_on_request(misled):
     counts = write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=True)
-    assert counts == Shortened(written=3)
+    assert counts == (3, {})
 
 
 @settings(max_examples=25, deadline=None)
@@ -144,9 +144,10 @@ def test_the_memories_are_the_same_whatever_the_model_does(tmp_path_factory, num
 
 def test_readings_of_more_chunks_than_allowed_are_left_out_and_counted(misled):
     counts = write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=2, right=True)
-    assert counts.long >= 1
-    assert counts.written + counts.long == 3
-    assert counts.left_out() == f"{counts.long} that need more chunks"
+    written, out = counts
+    assert out["long"] >= 1
+    assert written + out["long"] == 3
+    assert in_words(out) == f"{out['long']} that need more chunks"
 
 
 def test_nothing_to_write_is_an_error_that_counts_and_leaves_the_old_file(misled):
@@ -168,7 +169,7 @@ def test_a_failed_reading_is_counted_and_not_shortened(tmp_path):
 
     run(an_evaluation(file, failing, lockstep=False), tmp_path / "run")
     counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=True)
-    assert counts == Shortened(written=1, failed=1)
+    assert counts == (1, {"failed": 1})
 
 
 def test_a_reading_that_ended_before_a_needed_fact_is_counted_and_not_shortened(tmp_path):
@@ -198,7 +199,7 @@ def test_a_sample_file_that_has_moved_is_asked_for(misled):
     with pytest.raises(ConfigError, match=r"the sample file of the run in .*long.jsonl.*name it with --samples"):
         write_short([misled / "run"], [], short, WordTokenizer(), most=8, right=False)
     counts = write_short([misled / "run"], [misled / "moved.jsonl"], short, WordTokenizer(), most=8, right=False)
-    assert counts.written == 2
+    assert counts == (2, {"right": 1})
 
 
 def test_another_sample_file_than_that_of_the_runs_is_refused(misled):
@@ -233,7 +234,7 @@ def test_a_fact_that_two_chunks_share_is_whole_in_the_short_document(tmp_path):
     file = a_file(tmp_path / "long.jsonl", [with_lines(40, l0=FALSE, l21=stated)], stated)
     run(an_evaluation(file, tempted), tmp_path / "run")
     counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=False)
-    assert counts == Shortened(written=1)
+    assert counts == (1, {})
     (sample,) = SampleFile.open(tmp_path / "short.jsonl")
     assert sample.meta["shortened"]["chunks"] >= 3
     assert [fact.text for fact in sample.facts] == [stated]
@@ -243,7 +244,7 @@ def test_a_document_that_would_be_no_shorter_is_left_out_and_counted(tmp_path):
     file = a_file(tmp_path / "long.jsonl", [with_lines(2, l1=TRUE), with_lines(40, l1=TRUE)])
     run(an_evaluation(file, tempted), tmp_path / "run")
     counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=True)
-    assert counts == Shortened(written=1, whole=1)
+    assert counts == (1, {"whole": 1})
 
 
 def test_two_runs_with_the_same_samples_give_samples_of_different_names(misled):
@@ -251,7 +252,7 @@ def test_two_runs_with_the_same_samples_give_samples_of_different_names(misled):
     counts = write_short(
         [misled / "run", misled / "second"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False
     )
-    assert counts.written == len(SampleFile.open(misled / "short.jsonl")) == 4
+    assert counts[0] == len(SampleFile.open(misled / "short.jsonl")) == 4
 
 
 def test_without_the_places_of_its_facts_a_sample_is_left_out_unless_there_is_no_answer(tmp_path):
@@ -261,8 +262,8 @@ def test_without_the_places_of_its_facts_a_sample_is_left_out_unless_there_is_no
     file.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(an_evaluation(SampleFile.open(file.path), tempted), tmp_path / "run")
     counts = write_short([tmp_path / "run"], [], tmp_path / "short.jsonl", WordTokenizer(), most=8, right=False)
-    assert counts == Shortened(written=1, unplaced=1)
-    assert counts.left_out() == "1 of samples that do not say where their facts are"
+    assert counts == (1, {"unplaced": 1})
+    assert in_words(counts[1]) == "1 of samples that do not say where their facts are"
     (sample,) = SampleFile.open(tmp_path / "short.jsonl")
     assert sample.meta["shortened"]["chunks"] == 1
 
@@ -306,4 +307,4 @@ def test_a_record_without_its_score_is_scored(misled):
     lines = [{**json.loads(line), "scores": {}} for line in records.read_text().splitlines()]
     records.write_text("".join(json.dumps(record) + "\n" for record in lines))
     counts = write_short([misled / "run"], [], misled / "short.jsonl", WordTokenizer(), most=8, right=False)
-    assert counts == Shortened(written=2, right=1)
+    assert counts == (2, {"right": 1})

@@ -27,7 +27,7 @@ def shorten(
     They show what misled the model, and `memagent train rl` can train on them if the samples are of the split `train`.
     """
     with boundary():
-        from memagent.evaluation.shorten import write_short
+        from memagent.evaluation.shorten import in_words, write_short
 
-        counts = write_short(runs, samples or (), output, open_tokenizer(tokenizer), most=chunks, right=right)
-        write(f"{counts.written:,} samples in {output}; readings left out: {counts.left_out()}")
+        written, out = write_short(runs, samples or (), output, open_tokenizer(tokenizer), most=chunks, right=right)
+        write(f"{written:,} samples in {output}; readings left out: {in_words(out)}")

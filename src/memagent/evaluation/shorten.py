@@ -8,9 +8,11 @@ elsewhere where other text follows them, so that this holds for most readings an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from memagent.core.spans import merged
 from memagent.core.types import Span, Tokenizer
@@ -29,57 +31,49 @@ READERS = ("memory", "gated")  # the memory is all that their turns pass on
 _OF_WHOLE = ("target", "depth")  # what a sample says of the length of its document and of places in it
 
 
-@dataclass(slots=True)
-class Shortened:
-    """What became of the readings: each is counted once.
+Reason: TypeAlias = Literal["right", "failed", "unplaced", "early", "whole", "long"]
 
-    `written` have a short sample, `right` were not asked for, `failed` have no answer, the samples of `unplaced` do not say
-    where the facts are that their answer needs, `early` ended before one of these, `whole` would be no shorter, and `long`
-    need more chunks than allowed.
-    """
-
-    written: int = 0
-    right: int = 0
-    failed: int = 0
-    unplaced: int = 0
-    early: int = 0
-    whole: int = 0
-    long: int = 0
-
-    def left_out(self) -> str:
-        """The readings without a short sample, in words."""
-        reasons = {
-            "right": self.right,
-            "without an answer": self.failed,
-            "of samples that do not say where their facts are": self.unplaced,
-            "ended before a needed fact": self.early,
-            "that would become no shorter": self.whole,
-            "that need more chunks": self.long,
-        }
-        return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count) or "none"
+REASONS: Mapping[Reason, str] = {
+    "right": "right",
+    "failed": "without an answer",
+    "unplaced": "of samples that do not say where their facts are",
+    "early": "ended before a needed fact",
+    "whole": "that would become no shorter",
+    "long": "that need more chunks",
+}
 
 
 def write_short(
     runs: Sequence[Path], files: Sequence[Path], output: Path, tokenizer: Tokenizer, *, most: int, right: bool
-) -> Shortened:
+) -> tuple[int, Counter[Reason]]:
     """Writes a sample file of short samples, of at most `most` chunks each, of the wrong readings of `runs`; with `right`,
     of all their readings. `files` are sample files that have moved. A failure leaves no file.
 
-    Raises ConfigError for a run that is not finished, for one whose sample file is not there or is `output`, for a reader
-    whose turns pass on more than the memory, and if there is nothing to write.
+    Returns how many there are, and why the other readings were left out. Raises ConfigError for a run that is not finished,
+    for one whose sample file is not there or is `output`, for a reader whose turns pass on more than the memory, and if
+    there is nothing to write.
     """
     check_replaceable(output)
     check_apart(runs)
-    counts = Shortened()
+    written, out = 0, Counter[Reason]()
     documents = Documents(files)
     with atomic_file(output.resolve()) as stream:
         for record, sample in _readings(runs, documents, output):
-            if (short := shorten(record, sample, counts, tokenizer, most=most, right=right)) is not None:
-                stream.write(sample_line(replace(short, id=f"{short.id}-{counts.written}"), None) + "\n")
+            short = shorten(record, sample, tokenizer, most=most, right=right)
+            if isinstance(short, Sample):
+                written += 1
+                stream.write(sample_line(replace(short, id=f"{sample.id}-short-{written}"), None) + "\n")
+            else:
+                out[short] += 1
         documents.check_used()
-        if not counts.written:
-            raise ConfigError(f"there is nothing to write. Readings left out: {counts.left_out()}")
-    return counts
+        if not written:
+            raise ConfigError(f"there is nothing to write. Readings left out: {in_words(out)}")
+    return written, out
+
+
+def in_words(out: Counter[Reason]) -> str:
+    """Why readings were left out, and how many of them."""
+    return ", ".join(f"{out[reason]:,} {words}" for reason, words in REASONS.items() if out[reason]) or "none"
 
 
 def _readings(runs: Iterable[Path], documents: Documents, output: Path) -> Iterator[tuple[Record, Sample]]:
@@ -101,10 +95,8 @@ def _readings(runs: Iterable[Path], documents: Documents, output: Path) -> Itera
                 ) from error
 
 
-def shorten(
-    record: Record, sample: Sample, counts: Shortened, tokenizer: Tokenizer, *, most: int, right: bool
-) -> Sample | None:
-    """The short sample of a reading, or None; what became of it is added to `counts`.
+def shorten(record: Record, sample: Sample, tokenizer: Tokenizer, *, most: int, right: bool) -> Sample | Reason:
+    """The short sample of a reading, or why there is none.
 
     Raises ConfigError for a reading with a reader whose turns pass on more than the memory.
     """
@@ -116,21 +108,26 @@ def shorten(
     kept = _kept(record)
     facts = tuple(_moved(sample.facts, kept))
     if record.status == "failed":
-        counts.failed += 1
-    elif not right and score_of(record, "own") >= 1:
-        counts.right += 1
-    elif not (sample.scorer == "abstention" or any(fact.needed for fact in sample.facts)):
-        counts.unplaced += 1
-    elif sum(fact.needed for fact in facts) < sum(fact.needed for fact in sample.facts):
-        counts.early += 1
-    elif len(kept) > most:
-        counts.long += 1
-    elif sum(map(len, kept)) >= len(sample.document):
-        counts.whole += 1
-    else:
-        counts.written += 1
-        return _short(record, sample, kept, facts, tokenizer)
-    return None
+        return "failed"
+    if not right and score_of(record, "own") >= 1:
+        return "right"
+    if not (sample.scorer == "abstention" or any(fact.needed for fact in sample.facts)):
+        return "unplaced"
+    if sum(fact.needed for fact in facts) < sum(fact.needed for fact in sample.facts):
+        return "early"
+    if len(kept) > most:
+        return "long"
+    if sum(map(len, kept)) >= len(sample.document):
+        return "whole"
+    document = "".join(sample.document.read(span.start, span.end) for span in kept)
+    made_of = {"sample": record.sample, "attempt": record.attempt, "chunks": len(kept), "of": len(_turns(record))}
+    return replace(
+        sample,
+        document=LazyText([document]),
+        facts=facts,
+        tokens=tokenizer.count(document),
+        meta={**{name: value for name, value in sample.meta.items() if name not in _OF_WHOLE}, "shortened": made_of},
+    )
 
 
 def _kept(record: Record) -> list[Span]:
@@ -145,19 +142,6 @@ def _kept(record: Record) -> list[Span]:
 def _turns(record: Record) -> list[RecordedTurn]:
     """Those that showed a chunk and counted: the reply to another one was asked for again."""
     return [turn for turn in record.turns if turn.spans and turn.outcome not in RETRIES]
-
-
-def _short(record: Record, sample: Sample, kept: Sequence[Span], facts: tuple[Fact, ...], tokenizer: Tokenizer) -> Sample:
-    document = "".join(sample.document.read(span.start, span.end) for span in kept)
-    made_of = {"sample": record.sample, "attempt": record.attempt, "chunks": len(kept), "of": len(_turns(record))}
-    return replace(
-        sample,
-        id=f"{record.sample}-short",
-        document=LazyText([document]),
-        facts=facts,
-        tokens=tokenizer.count(document),
-        meta={**{name: value for name, value in sample.meta.items() if name not in _OF_WHOLE}, "shortened": made_of},
-    )
 
 
 def _moved(facts: Sequence[Fact], kept: Sequence[Span]) -> Iterator[Fact]:
