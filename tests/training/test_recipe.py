@@ -347,6 +347,9 @@ def test_the_mean_of_a_run_and_another_or_a_folder_is_exported(whole: Path, tmp_
         assert refused.exit_code == 2
         assert said in " ".join(refused.stderr.split())
         assert not (tmp_path / "none").exists()
+    twice = export(rewards, tmp_path / "none", "--blend", f"{tasks}=0.4", "--blend", f"{tasks}/=0.2")
+    assert (twice.exit_code, (tmp_path / "none").exists()) == (2, False)
+    assert "is given twice" in " ".join(twice.stderr.split())
 
 
 @pytest.mark.parametrize(

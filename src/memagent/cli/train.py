@@ -253,13 +253,13 @@ def gguf(
         err.print(f"the model: llama-server -m {plain(str(file))}")
 
 
-def _shares(given: list[str]) -> dict[Path, float]:
+def _shares(given: list[str]) -> list[tuple[Path, float]]:
     """RUN=SHARE of the command line."""
-    shares: dict[Path, float] = {}
+    shares = []
     for one in given:
         run, _, share = one.rpartition("=")
         try:
-            shares[Path(run)] = float(share)
+            shares.append((Path(run), float(share)))
         except ValueError as error:
             raise ConfigError(f"--blend takes RUN=SHARE, such as runs/other=0.4, not {one!r}") from error
     return shares

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,24 +17,24 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 def export_checkpoint(
-    run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16", blend: Mapping[Path, float] | None = None
+    run: Path, folder: Path, name: str = "best", dtype: str = "bfloat16", blend: Sequence[tuple[Path, float]] = ()
 ) -> int:
     """Writes weights of `dtype`, the tokenizer and memagent.toml, and returns the step of the checkpoint. A folder that is
     not empty is left alone.
 
-    `blend` are other runs, or model folders, and the shares that their checkpoints of this name have in the weights. Raises
-    ConfigError, TrainingError or OutputError.
+    `blend` are model folders, or other runs of which the checkpoint of this name is taken, each with its share in the
+    weights. Raises ConfigError, TrainingError or OutputError.
     """
     if name not in ("best", "last"):
         raise ConfigError(f"no checkpoint {name!r}: give best or last")
     check_target(folder, dtype)
-    others = blend or {}
-    if not all(0 < share < 1 for share in others.values()) or sum(others.values()) >= 1:
-        shares = ", ".join(f"{share:g}" for share in others.values())
-        raise ConfigError(f"the shares of other runs are {shares}: each is above 0, and all of them are below 1")
+    shares = [share for _, share in blend]
+    if not all(0 < share < 1 for share in shares) or sum(shares) >= 1:
+        said = ", ".join(f"{share:g}" for share in shares)
+        raise ConfigError(f"the shares of other runs are {said}: each is above 0, and all of them are below 1")
     own = Checkpoints(run).folder(cast(Any, name))
-    mixed = {own.resolve(): 1 - sum(others.values())}
-    for other, share in others.items():
+    mixed = {own.resolve(): 1 - sum(shares)}
+    for other, share in blend:
         source = (other if _is_model(other) else Checkpoints(other).folder(cast(Any, name))).resolve()
         if source in mixed:
             raise ConfigError(f"{other} is given twice, or is the run itself: give every model once, with its share")
