@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from memagent.errors import MemagentError
-from memagent.evaluation.runs import Run
+from benchmarks.recorded import records
 from memagent.evaluation.statistics import wilson
 from memagent.tasks.facts import ABSENT, HELD_OUT, attributes
 
@@ -80,15 +80,11 @@ def mistake(record: Any) -> str:
     return "another attribute of the subject" if same else "another subject"
 
 
-def main(folder: str) -> None:
+def main(folder: Path) -> None:
     """Prints the counts of a run. FOLDER is that of `memagent eval`."""
     found: defaultdict[str, Counter[bool]] = defaultdict(Counter)
     mistakes: Counter[str] = Counter()
-    try:
-        records = [placed.record for placed in Run.open(folder).records()]
-    except MemagentError as error:
-        raise typer.BadParameter(str(error)) from error
-    for record in records:
+    for record in records(folder):
         if not record.task.startswith("facts") or len(record.meta["keys"]) != 1:
             raise typer.BadParameter(f"{folder} has {record.sample}, no reading of `facts` with one fact asked for")
         right = record.scores["strict" if any(fact.needed for fact in record.facts) else "abstention"] == 1

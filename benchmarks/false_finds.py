@@ -19,10 +19,10 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.recorded import records
 from memagent.evaluation.diagnosis import RETRIES
 from memagent.evaluation.records import Record
 from memagent.evaluation.report.findings import score_of
-from memagent.evaluation.runs import Run
 from memagent.evaluation.shorten import READERS
 from memagent.files import atomic_file
 
@@ -56,8 +56,7 @@ def main(output: Path, runs: Annotated[list[Path], typer.Argument()]) -> None:
     if len({folder.name for folder in runs}) < len(runs):
         raise typer.BadParameter("two runs have the same name: rename a folder")
     for folder in runs:
-        for placed in Run.open(folder).records():
-            record = placed.record
+        for record in records(folder):
             if record.reader not in READERS:
                 raise typer.BadParameter(f"{folder}: read with {record.reader!r}, not with {' or '.join(READERS)}")
             if not any(fact.needed for fact in record.facts):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import typer
 
+from benchmarks.recorded import records
 from memagent.evaluation.records import Record
-from memagent.evaluation.runs import Run
 
 
 def memories(record: Record) -> list[str]:
@@ -22,13 +22,13 @@ def memories(record: Record) -> list[str]:
 
 
 def main(long: Path, short: Path) -> None:
-    held = {placed.record.key: memories(placed.record) for placed in Run.open(long).records()}
+    held = {record.key: memories(record) for record in records(long)}
     same = count = 0
-    for placed in Run.open(short).records():
-        made_of = placed.record.meta.get("shortened", {})
+    for record in records(short):
+        made_of = record.meta.get("shortened", {})
         if (key := (made_of.get("sample"), made_of.get("attempt"))) in held:
             count += 1
-            same += memories(placed.record) == held[key]
+            same += memories(record) == held[key]
     typer.echo(f"{same} of {count} readings of {short} go through the memories of {long}")
 
 
