@@ -163,7 +163,7 @@ def test_the_command_asks_again_and_searches_for_what_the_memory_does_not_hold(t
         assert len(server.requests) == 2
         third = run("ask", "--from", id, "-q", "which line is the last?")
         assert third.exit_code == 1
-        assert "with --reread, the document is searched" in " ".join(third.stderr.split())
+        assert "with --reread, memagent searches the document" in " ".join(third.stderr.split())
         both = run("ask", "--from", id, "--reread", "-q", "which line is the last? Line 59?", "-q", "the code?")
         assert both.exit_code == 0
         assert "does not hold 1 of 2" in " ".join(both.stderr.split())
@@ -175,10 +175,11 @@ def test_the_command_asks_again_and_searches_for_what_the_memory_does_not_hold(t
         assert len({reading for _, reading in answers}) == 3
         for arguments, said in (
             (["--from", id], "no question given"),
-            (["--from", id, "-q", "x", "--together"], "give only questions with it"),
-            (["--from", id, "-q", "x", "--reader", "gated"], "give only questions with it"),
-            (["--from", id, "-q", "x", "--memory-tokens", 99], "give only questions with it"),
-            (["--from", id, "-q", "x", "--window", 99], "give only questions with it"),
+            (["--from", id, "-q", "x", "--together"], "leave out --together"),
+            (["--from", id, "-q", "x", "--no-journal", "--dry-run"], "leave out --dry-run, --no-journal"),
+            (["--from", id, "-q", "x", "--reader", "gated"], "leave out options of the model and of the reading"),
+            (["--from", id, "-q", "x", "--memory-tokens", 99], "leave out options of the model"),
+            (["--from", id, "-q", "x", "--window", 99], "leave out options of the model"),
             (["--from", id, "-q", "x", "--reread", "--no-verify"], "leave out --no-verify"),
             (["--from", "r-0", "-q", "x"], "has no reading 'r-0'"),
             (["-q", "x"], "no document given"),

@@ -411,6 +411,24 @@ def test_a_question_that_the_document_does_not_answer_ends_with_code_1(memagent,
         assert (again.code, again.json["status"], again.json["quotes"]) == (1, "not_found", [])
 
 
+def test_a_narrow_model_says_what_it_answers_where_it_finds_nothing_and_when_its_memory_is_asked_again(memagent, tmp_path):
+    said, asked_again = (
+        "embedded answers only questions of the kinds",
+        "may give the answer to the earlier question instead",
+    )
+    document = tmp_path / "mayor.txt"
+    document.write_text("The mayor may terminate the lease when the tower falls. " * 20)
+    missing = memagent("ask", document, "-q", "What is the telephone number of Owen Pell?")
+    assert (missing.code, said in missing.err, asked_again in missing.err) == (1, True, False)
+    document.write_text("One of the special magic numbers for purple-otter is: 4821973.\n" * 20)
+    found = memagent(
+        "ask", document, "-q", "What is the special magic number for purple-otter mentioned in the provided text?"
+    )
+    assert (found.code, said in found.err, asked_again in found.err) == (0, False, False)
+    again = memagent("ask", "--from", found.out.partition("reading ")[2].partition(";")[0], "-q", "Who is the mayor?")
+    assert asked_again in again.err
+
+
 def test_no_verification_asks_no_more_than_the_reading(memagent, book, served, server):
     values = memagent("ask", book, "-q", QUESTION, "--json", "--no-verify", *served).json
     assert (values["status"], values["quotes"], values["verification"]["calls"]) == (None, [], 0)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
+from dataclasses import replace
 
 import openai
 import pytest
 
 from memagent.core import Completion
 from memagent.errors import ConfigError
+from memagent.models.open import open_model
 from memagent.server.keys import add_key
-from memagent.server.run import Place
+from memagent.server.run import Place, readers_for
 from memagent.server.values import Limits
 from tests.server.service import ended, served
 from tests.server.test_service import Held, model
@@ -104,6 +107,17 @@ def test_files_and_models_are_there_for_openais_client(tmp_path) -> None:
         assert client.models.retrieve("memagent:gated").id == "memagent:gated"
         with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
             client.models.retrieve("gpt")
+
+
+def test_readers_are_offered_that_the_model_and_its_profile_know_and_the_one_that_the_operator_chose() -> None:
+    with closing((opened := open_model("embedded")).engine):
+        usual = readers_for(opened, "embedded", None, {})
+        assert {"auto", "memory", "gated", "parallel", "search"} <= set(usual)
+        assert not {"reread", "recall", "kept", "together"} & set(usual), "compact has no words for them"
+        narrow = replace(opened, defaults=opened.defaults.model_copy(update={"readers": ["memory"]}))
+        assert set(readers_for(narrow, "embedded", None, {})) == {"auto", "memory"}
+        assert set(readers_for(narrow, "embedded", None, {"reader": "gated"})) == {"auto", "memory", "gated"}
+        assert set(readers_for(narrow, "embedded", None, {"reader": "reread"})) == {"auto", "memory"}
 
 
 def test_a_reading_whose_document_was_deleted_says_so_when_it_is_asked(tmp_path) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from memagent.api import document_loading, document_paths
-from memagent.cli.console import boundary, note
+from memagent.cli.console import boundary, note, warn
 from memagent.cli.hints import Hint
 from memagent.cli.options import (
     AsJson,
@@ -202,10 +202,15 @@ def follow_up(
     _note_moved(session, record)
     whole = session.settings
     session.settings = from_memory(whole, record.id, left_by(journal, record, session.document), schema)
+    if session.opened.defaults.scope:
+        warn(f"{whole.model} may give the answer to the earlier question instead: compare it with the new question")
     results = run(session, start(session, asked, hint, hints), again.verbose)
     missing = [result.question for result in results if result.status == "not_found"]
     if missing and reread:
-        note(f"the memory of {record.id} does not hold {len(missing)} of {len(asked)}: the document is searched for them")
+        note(
+            f"the memory of {record.id} does not hold {len(missing)} of {len(asked)} answers: memagent searches the"
+            " document for them"
+        )
         options = reader_options(session.opened, "search", None)
         session.settings = replace(
             whole, reader="search", reader_options=options, together=(), schema=session.settings.schema
@@ -213,5 +218,5 @@ def follow_up(
         searched = iter(run(session, start(session, missing, hint, hints), again.verbose))
         results = [next(searched) if result.status == "not_found" else result for result in results]
     elif missing:
-        note(f"the memory of {record.id} does not hold it: with --reread, the document is searched")
+        note(f"the memory of {record.id} does not hold it: with --reread, memagent searches the document")
     report(session, results, again.as_json, hint, again.verbose)

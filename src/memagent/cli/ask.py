@@ -73,8 +73,16 @@ def ask(
     """Read documents with a small window and answer from the memory alone."""
     with boundary() as hints, ExitStack() as stack:
         asked, given = all_questions(question, questions), paths or []
-        others = direct or together or dry_run or no_journal or bool(encoding) or skip_broken or not only_a_server(chosen)
-        _check(given, earlier, reread, no_verify, others)
+        settled = {
+            "--direct": direct,
+            "--together": together,
+            "--dry-run": dry_run,
+            "--no-journal": no_journal,
+            "--encoding": encoding is not None,
+            "--skip-broken": skip_broken,
+            "options of the model and of the reading": not only_a_server(chosen),
+        }
+        _check(given, earlier, reread, no_verify, [option for option, is_given in settled.items() if is_given])
         _check_effects(chosen, direct, priced=price_in is not None or price_out is not None, dry_run=dry_run)
         if earlier is not None:
             again = Reopening.of(chosen, as_json=as_json, verified=not no_verify, verbose=verbose)
@@ -104,14 +112,16 @@ def _document(stack: ExitStack, paths: list[str], loading: Loading, as_json: boo
         raise DocumentError(f"{error}. To read the others without such files, add --skip-broken") from error
 
 
-def _check(paths: list[str], earlier: str | None, reread: bool, no_verify: bool, others: bool) -> None:
-    """Raises ConfigError for options that do not go together. `others`: some that --from has no use for."""
+def _check(paths: list[str], earlier: str | None, reread: bool, no_verify: bool, settled: list[str]) -> None:
+    """Raises ConfigError for options that do not go together. `settled`: those given that --from has no use for."""
     if earlier is None and not paths:
         raise ConfigError("no document given: name a file or folder, - for standard input, or --from with a reading")
     if earlier is None and reread:
         raise ConfigError("--reread goes with --from, whose memory may not hold the answer")
-    if earlier is not None and others:
-        raise ConfigError("--from asks the memory of an earlier reading, with its settings: give only questions with it")
+    if earlier is not None and settled:
+        raise ConfigError(
+            f"--from asks the memory of an earlier reading, with its settings: leave out {', '.join(settled)}"
+        )
     if reread and no_verify:
         raise ConfigError("--reread searches for what verification says is missing: leave out --no-verify")
 

@@ -45,11 +45,11 @@ def print_estimate(
     for said in refused[:_SHOWN]:
         warn(said)
     if len(refused) > _SHOWN:
-        warn(f"{len(refused) - _SHOWN:,} more jobs cannot be read as asked")
+        warn(f"{len(refused) - _SHOWN:,} more jobs would fail")
     if as_json:
         print_json(found)
         return
-    write(f"jobs       {len(file):,} with {file.questions:,} questions; {len(refused):,} cannot be read as asked")
+    write(f"jobs       {len(file):,} with {file.questions:,} questions; {len(refused):,} would fail")
     write(f"documents  {totals['tokens']:,} tokens")
     write(f"calls      {totals['calls']:,}, and at most {checks['calls']:,} more to verify the answers")
     into, out = (totals[name] + checks[name] for name in _SUMMED[2:])

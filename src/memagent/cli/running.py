@@ -60,6 +60,9 @@ def report(session: Session, results: list[Reading], as_json: bool, hint: Hint, 
     else:
         print_readings(session, results, hint, verbose)
     sys.stdout.flush()
+    scope = session.opened.defaults.scope
+    if scope and any(result.status == "not_found" for result in results):
+        note(f"{session.settings.model} answers only {scope}; for others, name a model with --model")
     if any(result.error is not None for result in results):
         raise typer.Exit(MODEL)
     if results and all(result.status == "not_found" for result in results):

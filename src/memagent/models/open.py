@@ -41,6 +41,7 @@ class Defaults(BaseModel):
     family             the family of models that it belongs to
     readers            the readers that it was trained for; without this key, any
     auto               those that `auto` may choose, besides `memory`; without this key, any
+    scope              what a narrow model answers, for people whose question it found no answer to
     speculate          whether the in-process engine first checks if the reply repeats the memory; worthwhile if most do
     tokens_per_second  document tokens read per second on the machine that the file names, for estimates
     """
@@ -52,6 +53,7 @@ class Defaults(BaseModel):
     family: str | None = None
     readers: list[str] | None = None
     auto: list[str] | None = None
+    scope: str | None = None
     speculate: bool = False
     window: int | None = None
     budgets: BudgetDefaults | None = None

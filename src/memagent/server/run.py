@@ -15,6 +15,7 @@ import uvicorn
 
 from memagent.batch.shared import SharedEngine
 from memagent.core import READERS
+from memagent.core.readers.chunkwise import OPTIONAL
 from memagent.errors import ConfigError, MemagentError
 from memagent.files import create_private, locked
 from memagent.journal import Journal
@@ -187,16 +188,18 @@ def built(
 
 
 def readers_for(opened: OpenModel, model: str, base_url: str | None, options: ReadingOptions) -> list[str]:
-    """The readers that a model was trained for and its profile has the words for."""
+    """The readers that a model was trained for and its profile has the words for, and the one that the operator chose."""
     found = []
     for name in (AUTO, *READERS):
-        if name in ("kept", "together") or (name != AUTO and not opened.trained_for(name)):
+        chosen = name in (AUTO, options.get("reader"))
+        if name in ("kept", "together") or not (chosen or opened.trained_for(name)):
             continue
         try:
             own: ReadingOptions = {**options, "reader": name, "reader_options": {}}
             settings = make_settings(opened, model=model, base_url=base_url, may_be_away=True, **own)
         except MemagentError:
             continue
-        if name == AUTO or all(getattr(settings.profile, one) for one in READERS[name]().templates if one != "note"):
+        needed = () if name == AUTO else (one for one in READERS[name]().templates if one not in OPTIONAL)
+        if all(getattr(settings.profile, one) for one in needed):
             found.append(name)
     return found

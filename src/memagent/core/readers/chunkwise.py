@@ -25,6 +25,7 @@ ANSWER = "answer"
 UPDATE = ("update", "note", "answer")
 # Templates whose replies are questions or queries.
 QUERIES = ("query", "judge")
+OPTIONAL = ("note", "query")  # templates that a profile may leave empty: the reader then does without
 
 Spans: TypeAlias = tuple[Span, ...]
 
