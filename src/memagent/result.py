@@ -144,8 +144,7 @@ class Ledger:
         self.outcomes[outcome] += 1
         self.last_spans = spans
         self._shown = list(merged([*self._shown, *spans]))
-        # Of what the model said, its reasoning is no note.
-        reply = "" if outcome in _NO_NOTE else reply_text(Completion(text=str(completion.get("text", ""))), "", False)[0]
+        reply = "" if outcome in _NO_NOTE else _said(str(completion.get("text", "")))
         self._provenance.update(number, spans, memory, kind=kind, reply=reply)
         added = {key: completion.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
         self.usage += Usage(calls=1, **added)
@@ -183,6 +182,17 @@ class Ledger:
     @property
     def origins(self) -> tuple[LineOrigin, ...]:
         return self._provenance.origins
+
+
+def _said(text: str) -> str:
+    """The lines of a reply that may have become a note: its reasoning is none.
+
+    A closing tag alone may also be a quotation of the text that the model was shown, which is not at hand here. Then these
+    are the lines of both: one that never became a line of a memory is traced nowhere.
+    """
+    reply = reply_text(Completion(text=text), "", False)[0]
+    quoting = reply_text(Completion(text=text), text, False)[0]
+    return reply if quoting == reply else f"{quoting}\n{reply}"
 
 
 def _spans(values: Iterable[Iterable[int]]) -> tuple[Span, ...]:

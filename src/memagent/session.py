@@ -347,7 +347,8 @@ class Session:
 
     def _one(self, whole: Reading, reading: Progress, question: str, answer: str) -> Reading:
         """The result for one question of a reading for several."""
-        cause = whole.cause or (None if answer else ModelReplyError("the model gave an empty answer"))
+        cause = whole.cause if reading.state.answer is None else None  # it ended before it had its answers
+        cause = cause or (None if answer else ModelReplyError("the model gave an empty answer"))
         return replace(whole, question=question, answer=answer, error=str(cause) if cause else None, cause=cause)
 
     def _origins(self, reading: Progress) -> tuple[LineOrigin, ...]:

@@ -285,16 +285,36 @@ def test_a_boxed_answer_is_the_last_one(text, answer):
 # A window that turns out smaller than said.
 
 
-def test_a_chunk_that_does_not_fit_is_read_in_halves_and_later_ones_in_pieces_as_small():
-    a_plan = plan()
-    state = halved(a_plan, start(a_plan))
-    shown = []
+def served(a_plan, fits):
+    """What is shown of a document at a server where some texts do not fit, and how many prompts it refuses."""
+    text, state, shown, refused = a_plan.text, start(a_plan), [], 0
     while (turn := next_turn(a_plan, state)).kind == "update":
-        shown += [DOCUMENT[span.start : span.end] for span in turn.spans]
-        state = replied(a_plan, state, f"m{len(shown)}")
-    assert "".join(shown) == DOCUMENT
-    assert max(map(len, shown)) <= state.limit
-    assert state.memory == f"m{len(shown)}"
+        piece = "".join(text.read(span.start, span.end) for span in turn.spans)
+        if fits(piece):
+            state = replied(a_plan, state, f"m{len(shown)}")
+            shown.append(piece)
+        else:
+            state, refused = halved(a_plan, state), refused + 1
+    assert "".join(shown) == text.read(0, len(text)), "each part is shown once"
+    assert state.memory == f"m{len(shown) - 1}"
+    return shown, refused
+
+
+def test_a_chunk_that_does_not_fit_is_read_in_halves_and_the_next_ones_in_pieces_as_small():
+    a_plan = plan(" ".join(f"w{number:04}" for number in range(16 * 200)))
+    chunks, most = len(a_plan.chunks), max(len(one.span) for one in a_plan.chunks)
+    shown, refused = served(a_plan, lambda piece: len(piece) <= most // 2 + 2)
+    assert 300 < 2 * chunks <= len(shown) <= 4 * chunks
+    assert refused <= 9, "a window that is too small for each chunk refuses one after 2, 4, 8 … others"
+
+
+def test_one_dense_chunk_does_not_make_all_of_the_others_small():
+    a_plan = plan("7 " * 16 + "".join(f"w{number:04} " for number in range(16 * 200)))
+    chunks = len(a_plan.chunks)
+    shown, refused = served(a_plan, lambda piece: piece.count("7 ") <= 2)
+    assert refused < 2 * 16
+    assert chunks <= len(shown) <= chunks + 100, "16 short pieces, some short ones after them, and then whole chunks again"
+    assert {len(piece) for piece in shown[-50:]} <= {len(one.span) for one in a_plan.chunks}
 
 
 def test_what_cannot_be_halved_ends_the_reading():

@@ -100,6 +100,28 @@ def test_an_empty_answer_to_one_question_is_asked_again_and_does_not_hold_up_the
     assert [one.id for one in engine.turns].count("question-2/answer~2") == 1
 
 
+def test_what_one_question_has_no_answer_to_is_asked_again_alone(tmp_path):
+    def model(silent):
+        def reply(shown):
+            made = script(shown)
+            return "" if silent and made == "Ann" else made
+
+        return OpenModel(engine=(engine := ScriptedModel(reply)), name="scripted"), engine
+
+    (path := tmp_path / "log.txt").write_text(TEXT)
+    with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
+        options = {"model": model(True)[0], "journal": journal, **OPTIONS}
+        first, second = memagent.read_many(path, ["what is the code?", "who is the captain?"], **options)
+        assert (first.answer, first.error, second.answer) == ("4821973", None, "")
+        assert "empty answer" in second.error
+        assert journal.show(first.id).status == "failed"
+        opened, engine = model(False)
+        again = memagent.resume_many(first.id, model=opened, journal=journal)
+        assert [one.answer for one in again] == ["4821973", "Ann"]
+        assert [one.kind for one in engine.turns if one.kind != "check"].count("answer") == 1, "the other one is kept"
+        assert journal.show(first.id).status == "answered"
+
+
 def test_what_is_not_pending_is_refused():
     a_plan = plan()
     state, _ = driven(a_plan, lambda ids: ids[0], lambda shown: "" if shown.kind == "answer" else "x")

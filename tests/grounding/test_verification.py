@@ -269,3 +269,15 @@ def test_an_answer_need_not_be_verified() -> None:
     reading = memagent.read(DOCUMENT, QUESTION, model=model, verify=False, chunk_tokens=200, memory_tokens=100)
     assert (reading.status, reading.quotes, reading.verification.calls) == (None, (), 0)
     assert "verify" not in {turn.kind for turn in model.engine.turns}
+
+
+def test_a_passage_with_a_closing_tag_of_reasoning_in_it_supports_an_answer():
+    text = "FACT 33: the trace ends with </think> and the monthly fee is EUR 12,500.00."
+    document = memagent.from_text(text)
+    made = replace(plan(), text=document)
+    origins = (LineOrigin(line=text, turn=0, spans=(Span(start=0, end=len(text)),)),)
+    one = Answered(plan=made, question=QUESTION, answer="EUR 12,500.00", origins=origins)
+    [found] = verify([one], ScriptedModel(lambda turn: text), document)
+    assert (found.verdict.status, [quote.cited_text for quote in found.verdict.quotes]) == ("supported", [text])
+    [found] = verify([one], ScriptedModel(lambda turn: f"<think>which?</think>{text}"), document)
+    assert found.verdict.status == "supported"

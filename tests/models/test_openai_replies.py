@@ -180,3 +180,9 @@ def test_backoff_grows_up_to_its_limit() -> None:
 def test_redact() -> None:
     assert redact("key abcd1234, Bearer xyz12345, sk-proj-123456", ["abcd1234"]) == "key ***, Bearer ***, sk-***"
     assert redact("abc", ["abc", ""]) == "abc"
+
+
+def test_of_a_reply_in_parts_only_texts_count_and_of_counts_only_numbers() -> None:
+    parts = [{"type": "text", "text": "a "}, {"type": "image"}, None, 3, {"text": None}, {"text": 4}, {"text": "b"}]
+    made = completion(reply({"content": parts}, usage={"prompt_tokens": True, "completion_tokens": 10**30}), 1.0)
+    assert (made.text, made.prompt_tokens, made.completion_tokens) == ("a b", 0, 0)

@@ -75,8 +75,10 @@ def show(
             print_json({**_summary(record), "settings": record.settings, "turns": turns})
             return
         write((record.question, "bold"))
-        write(f"{record.id} · {record.status} · {record.turns} turns")
-        _print_turns(journal.turns(record.id))
+        write(f"{record.id} · {record.status} · {record.turns} turn{'s'[: record.turns != 1]}")
+        options = record.settings.get("reader_options")
+        began = options.get("memory") if isinstance(options, Mapping) else None  # a follow-up is handed one
+        _print_turns(journal.turns(record.id), str(began or ""))
         write((record.answer, "bold green") if record.answer else record.reason or "no answer yet")
         for verdict in verdicts(record):
             print_verdict(verdict)
@@ -163,12 +165,13 @@ def _encodable(line: str) -> str:
     return line if encodable(line) else json.dumps(json.loads(line), separators=(",", ":"))
 
 
-def _print_turns(turns: Iterable[TurnEntry]) -> None:
-    """The memory after every turn as a diff; one line for consecutive turns without a change."""
-    memory, quiet, last = "", 0, -1
+def _print_turns(turns: Iterable[TurnEntry], memory: str) -> None:
+    """The memory after every turn as a diff from the one that the reading began with; one line for consecutive turns
+    without a change."""
+    quiet, last = 0, -1
     for entry in turns:
         last = entry.number
-        if entry.memory == memory and entry.outcome in ("kept", "unchanged"):
+        if entry.memory == memory and entry.outcome in ("kept", "unchanged", "skipped"):
             quiet += 1
             continue
         _print_quiet(entry.number, quiet)

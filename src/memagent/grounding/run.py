@@ -125,7 +125,7 @@ def _verdict(one: Answered, part: _Planned, results: Sequence[Completion | Model
     failed = [part.error, *(made for made in results if isinstance(made, ModelError))]
     error = next((str(one) for one in failed if one is not None), None)
     if replied:
-        said = [(check, reply_text(made, "", False)[0]) for check, made in replied]
+        said = [(check, reply_text(made, check.turn.user, False)[0]) for check, made in replied]
         verdict = _by_model(one, said, text)
     elif one.fields is not None:
         verdict = on_fields(one.fields, search_for_fields(one.fields, one.origins, text))

@@ -117,7 +117,8 @@ def _content(message: Mapping[str, Any], reason: object) -> tuple[str, str]:
     reasoning = next((value for key in _REASONING if isinstance(value := message.get(key), str) and value), "")
     content = message.get("content")
     if isinstance(content, list):  # parts: some servers return what the protocol only allows in requests
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(text for text in texts if isinstance(text, str))
     if isinstance(content, str):
         return content, reasoning
     if message.get("refusal"):
@@ -130,6 +131,10 @@ def _content(message: Mapping[str, Any], reason: object) -> tuple[str, str]:
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
+_MOST_TOKENS = 1 << 40  # a server that counts more counts something else
+
+
 def _number(usage: object, key: str) -> int:
     value = usage.get(key) if isinstance(usage, Mapping) else None
-    return value if isinstance(value, int) and value >= 0 else 0
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value <= _MOST_TOKENS else 0

@@ -37,12 +37,18 @@ class ChunkState(State):
     part    index of the part that is being read
     rest    what is left of that part, in pieces of one or more spans; empty: all of it
     limit   most characters that are shown at once; set after a prompt did not fit the window
+    refused how many parts had to be halved
+    halved  index of the last of them
+    since   how many parts were read since then, or since the limit grew
     tries   how often the current turn was asked: an odd number after a reply that was empty or too long
     """
 
     part: int = 0
     rest: tuple[Spans, ...] = ()
     limit: int | None = None
+    refused: int = 0
+    halved: int = -1
+    since: int = 0
     tries: int = 0
 
     @property
@@ -152,8 +158,16 @@ class ChunkReader(ABC):
                 f"the server's window is too small for {'one character' if pieces else shown}:"
                 " use smaller budgets or a larger window"
             )
-        limit = max(size(half) for half in halves)
-        return replace(state, rest=(*halves, *pieces[1:]), limit=limit, tries=0, outcome="split")
+        return replace(
+            state,
+            rest=(*halves, *pieces[1:]),
+            limit=max(size(half) for half in halves),
+            refused=state.refused + (state.halved != state.part),
+            halved=state.part,
+            since=0,
+            tries=0,
+            outcome="split",
+        )
 
     def reopen(self, plan: Plan, state: State) -> ChunkState:
         own = expect(state, ChunkState)
@@ -215,7 +229,7 @@ class ChunkReader(ABC):
         assert part is not None
         read_on = self.parts(plan) if outcome == "enough" else state.part + 1
         after = replace(
-            state,
+            state if rest else _eased(state, size(plan.shown(part))),
             part=state.part if rest and outcome != "enough" else read_on,
             rest=() if outcome == "enough" else rest,
             tokens_read=state.tokens_read + (0 if rest else plan.chunks[part].tokens),
@@ -232,6 +246,19 @@ class ChunkReader(ABC):
             return replace(state, tries=state.tries + 1)
         tokens = plan.tokens if self.answer_spans(plan) else state.tokens_read
         return replace(state, tokens_read=tokens, answer=judged.text)
+
+
+def _eased(state: ChunkState, whole: int) -> ChunkState:
+    """The state after a part of `whole` characters: more is shown at once where the text was dense only in places.
+
+    The limit doubles after 2, 4, 8 … parts that were read, twice as many for each part that had to be halved. So a window
+    that is too small for every chunk refuses a few prompts, and not one of each chunk.
+    """
+    if state.limit is None:
+        return state
+    if state.since + 1 < 2**state.refused:
+        return replace(state, since=state.since + 1)
+    return replace(state, limit=None if 2 * state.limit >= whole else 2 * state.limit, since=0)
 
 
 def check_window(plan: Plan, window: int | None, overhead: int) -> None:

@@ -97,7 +97,7 @@ class TogetherReader:
         one = self.reader.advance(self._plan(plan, number), own.each[number], rest, completion)
         each = (*own.each[:number], one, *own.each[number + 1 :])
         answers = [state.answer for state in each]
-        answer = None if None in answers else numbered([text or "" for text in answers]) if any(answers) else ""
+        answer = None if None in answers else numbered([text or "" for text in answers]) if all(answers) else ""
         read = replace(own, turns=own.turns + 1, tokens_read=one.tokens_read, outcome=one.outcome)
         return replace(read, each=each, answer=answer)
 
@@ -111,7 +111,7 @@ class TogetherReader:
 
     def reopen(self, plan: Plan, state: State) -> TogetherState:
         own = expect(state, TogetherState)
-        each = tuple(self.reader.reopen(self._plan(plan), one) for one in own.each)  # all of them are empty
+        each = tuple(one if one.answer else self.reader.reopen(self._plan(plan), one) for one in own.each)
         return replace(own, each=each, answer=None)
 
     def planned(self, plan: Plan) -> int:
