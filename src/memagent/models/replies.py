@@ -136,5 +136,6 @@ _MOST_TOKENS = 1 << 40  # a server that counts more counts something else
 
 def _number(usage: object, key: str) -> int:
     value = usage.get(key) if isinstance(usage, Mapping) else None
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value <= _MOST_TOKENS else 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value <= _MOST_TOKENS else 0
