@@ -303,3 +303,17 @@ def test_a_chunk_that_was_halved_stays_so_in_later_rounds():
     state = advance(a_plan, state, next(iter(pending(a_plan, state))), Completion(text="merged"))
     assert state.round == 2
     assert [id.partition("/")[2] for id in pending(a_plan, state)] == parts
+
+
+def test_reasoning_is_no_note_where_the_text_holds_its_closing_tag():
+    usual, text = plan(), StringText("the tag </think> stands in the text " * 40)
+    a_plan = plan_reading(
+        text, "why?", reader=usual.reader, tokenizer=usual.tokenizer, profile=usual.profile, budgets=usual.budgets
+    )
+    state = start(a_plan)
+    first = next(iter(pending(a_plan, state)))
+    for reply, note in (
+        ("hm, let me see </think> a is 1", "a is 1"),
+        ("the tag </think> stands", "the tag </think> stands"),
+    ):
+        assert [one.text for _, one in advance(a_plan, state, first, Completion(text=reply)).notes] == [note]

@@ -49,6 +49,7 @@ Outcome: TypeAlias = Literal[
 
 _THINK_OPEN = re.compile(r"\s*<(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_NEAR = 60  # characters beside a tag that are looked at
 _BOXED = re.compile(r"\\boxed\s*\{")
 _SENTENCE = re.compile(r"[.!?。！？][\"'”’)\]]*(?=\s|$)|\n")
 
@@ -85,8 +86,9 @@ def reply_text(completion: Completion, shown: str, reasons: bool) -> tuple[str, 
     """The reply without reasoning, stripped of outer white space, and whether this model's replies begin inside reasoning.
 
     Leading `<think>` blocks are removed; one that never closes leaves nothing. A closing tag alone means that the chat
-    template opened the block: everything up to it is reasoning. Where the tag also stands in `shown`, the text the model
-    was given, it may be a quotation; then it is taken for reasoning only if this model is known to reason so (`reasons`).
+    template opened the block: everything up to it is reasoning. If it stands next to the same word in `shown`, the text the
+    model was given, it may be a quotation; then it is taken for reasoning only if this model is known to reason so
+    (`reasons`).
     Lone surrogates, which no request could carry, are replaced.
     """
     text = _SURROGATE.sub("\ufffd", completion.text)
@@ -97,9 +99,24 @@ def reply_text(completion: Completion, shown: str, reasons: bool) -> tuple[str, 
             return "", reasons
         text, led = text[closed.end() :], True
     closed = None if led else _THINK_CLOSE.search(text)
-    if closed and (reasons or not _THINK_CLOSE.search(shown)):
+    if closed and (reasons or not _quoted(text, closed, shown)):
         text, reasons = text[closed.end() :], True
     return text.strip(), reasons
+
+
+def _quoted(reply: str, tag: re.Match[str], shown: str) -> bool:
+    """Whether a tag has the same word before it, or after it, in a reply and in the text that the model was shown."""
+    before, after = _beside(reply, tag)
+    return any(
+        bool(before and before == one or after and after == other)
+        for one, other in (_beside(shown, found) for found in _THINK_CLOSE.finditer(shown))
+    )
+
+
+def _beside(text: str, tag: re.Match[str]) -> tuple[str, str]:
+    """The words before and after a tag, or what of them is near; "": there is none."""
+    before, after = text[max(0, tag.start() - _NEAR) : tag.start()].split(), text[tag.end() : tag.end() + _NEAR].split()
+    return before[-1] if before else "", after[0] if after else ""
 
 
 def says_no_change(reply: str, question: str = "", empty: str = "") -> bool:

@@ -129,8 +129,6 @@ def _content(message: Mapping[str, Any], reason: object) -> tuple[str, str]:
 
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
-
-
 _MOST_TOKENS = 1 << 40  # a server that counts more counts something else
 
 
