@@ -108,7 +108,7 @@ def _quoted(reply: str, tag: re.Match[str], shown: str) -> bool:
     """Whether a tag has the same word before it, or after it, in a reply and in the text that the model was shown."""
     before, after = _beside(reply, tag)
     return any(
-        bool(before and before == one or after and after == other)
+        (before != "" and before == one) or (after != "" and after == other)
         for one, other in (_beside(shown, found) for found in _THINK_CLOSE.finditer(shown))
     )
 
