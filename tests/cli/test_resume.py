@@ -226,6 +226,26 @@ def test_a_moved_document_is_found_by_its_new_path(memagent, book, tmp_path):
         assert len(server.requests) == asked + 1
 
 
+def test_a_file_is_named_as_it_was_asked_about_from_the_same_folder_and_in_full_from_another(
+    memagent, book, tmp_path, monkeypatch
+):
+    def files(made):
+        return {source["place"].partition(",")[0] for source in made["provenance"]}
+
+    (folder := tmp_path / "texts").mkdir()
+    shutil.copy(book, folder / "log.txt")
+    monkeypatch.chdir(tmp_path)
+    with FaultServer(reader) as server:
+        asked = memagent("ask", "texts/log.txt", "-q", QUESTION, "--json", *options(server)).json
+        names = [files(asked)]
+        for place in (tmp_path, folder, tmp_path / "texts", Path("/")):
+            monkeypatch.chdir(place)
+            again = memagent("resume", asked["reading"], "--json").json
+            names.append(files(again))
+    here, there = {"texts/log.txt"}, {"log.txt"}
+    assert names == [here, here, there, there, {str((folder / "log.txt").relative_to("/"))}]
+
+
 def test_a_server_that_has_moved_goes_on_and_is_remembered(memagent, book):
     with broken_after_five() as server:
         reading = interrupted(memagent, book, server)

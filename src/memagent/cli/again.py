@@ -25,6 +25,7 @@ from memagent.cli.options import (
     TrustUsage,
     Verbose,
     absolute,
+    from_here,
     opened_model,
     server_again,
     sharing,
@@ -85,7 +86,7 @@ class Reopening:
                 f"{gone[0]}: there is no such file or folder any more. If it has moved, name its new place: memagent resume"
                 f" {record.id} PATH, or memagent ask PATH --from {record.id}"
             )
-        document = load_document(stack, located, document_loading(record), self.as_json)
+        document = load_document(stack, list(map(from_here, located)), document_loading(record), self.as_json)
         opened = opened_model(
             stack,
             settings.model,

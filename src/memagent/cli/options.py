@@ -170,6 +170,13 @@ def absolute(path: str) -> str:
     return path if path == "-" else str(Path(path).absolute())
 
 
+def from_here(path: str) -> str:
+    """A path as one types it: relative to the working folder, if that holds it."""
+    here = Path.cwd()
+    inside = path != "-" and Path(path) != here and Path(path).is_relative_to(here)
+    return str(Path(path).relative_to(here)) if inside else path
+
+
 def all_questions(given: list[str] | None, file: Path | None) -> list[str]:
     """The questions of the command line, then those of the file. Raises ConfigError if there are none."""
     asked = list(given or [])
