@@ -75,7 +75,7 @@ def false_finds() -> Figure:
     def total(some: list[dict[str, str]], column: str) -> int:
         return sum(int(row[column]) for row in some)
 
-    named = {"eighth": "eighth version", "ninth": "ninth version", "rl": "after the run", "mean": "the mean of both"}
+    named = {"eighth": "eighth version", "ninth": "ninth version", "rl": "after the first run", "tenth": "tenth version"}
     for place, ((model, label), colour) in enumerate(zip(named.items(), (GREY, ORANGE, BLUE, GREEN), strict=True)):
         measured = [text for text in texts if any(row["run"] == f"{model}-{text}" for row in rows)]
         mine = [[row for row in rows if row["run"] == f"{model}-{text}"] for text in measured]
