@@ -141,5 +141,5 @@ def exit_code(error: MemagentError) -> int:
     if isinstance(error, DocumentError):
         return DOCUMENT
     if isinstance(error, MissingExtraError):
-        return {"documents": DOCUMENT, "local": MODEL}.get(error.extra, USAGE)
+        return DOCUMENT if error.extra == "documents" else MODEL
     return MODEL if isinstance(error, ModelError) else USAGE
