@@ -238,6 +238,7 @@ def test_reasoning_in_a_field_of_its_own_stays_out():
 def test_a_closing_tag_quoted_from_the_document_cuts_nothing():
     a_plan = plan("the tag </think> stands in the text")
     assert after(a_plan, "key 1; the tag </think> stands").memory == "key 1; the tag </think> stands"
+    assert after(a_plan, "key 1: the tag </think>").memory == "key 1: the tag </think>"
     assert after(a_plan, "</think> stands in it").memory == "</think> stands in it"
     assert after(a_plan, "hm, what is it? </think> key 1").memory == "key 1", "other words are beside the tag in the text"
 

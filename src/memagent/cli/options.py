@@ -173,8 +173,7 @@ def absolute(path: str) -> str:
 def from_here(path: str) -> str:
     """A path as one types it: relative to the working folder, if that holds it."""
     here = Path.cwd()
-    inside = path != "-" and Path(path) != here and Path(path).is_relative_to(here)
-    return str(Path(path).relative_to(here)) if inside else path
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def all_questions(given: list[str] | None, file: Path | None) -> list[str]:
