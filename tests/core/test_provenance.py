@@ -83,14 +83,8 @@ def test_a_note_that_quotes_a_closing_tag_of_reasoning_is_traced_to_its_chunk():
     chunks = [(Span(start=start, end=start + 100),) for start in (0, 100, 200)]
     for number, (spans, reply) in enumerate(zip(chunks, ("a: 1, not b 2", quoted, "it says b </think> b: 2"), strict=True)):
         ledger.add(number, "note", spans, "noted", "", {"text": reply})
-    ledger.add(
-        3,
-        "merge",
-        (Span(start=0, end=300),),
-        "kept",
-        f"a: 1, not b 2\n{quoted}\nb: 2",
-        {"text": f"a: 1, not b 2\n{quoted}\nb: 2"},
-    )
+    memory = f"a: 1, not b 2\n{quoted}\nb: 2"
+    ledger.add(3, "merge", (Span(start=0, end=300),), "kept", memory, {"text": memory})
     assert [(one.line, one.turn, one.spans) for one in ledger.origins] == [
         ("a: 1, not b 2", 0, chunks[0]),
         (quoted, 1, chunks[1]),
