@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import compress
 from pathlib import Path
 from typing import Annotated
 
@@ -73,16 +74,8 @@ def ask(
     """Read documents with a small window and answer from the memory alone."""
     with boundary() as hints, ExitStack() as stack:
         asked, given = all_questions(question, questions), paths or []
-        settled = {
-            "--direct": direct,
-            "--together": together,
-            "--dry-run": dry_run,
-            "--no-journal": no_journal,
-            "--encoding": encoding is not None,
-            "--skip-broken": skip_broken,
-            "options of the model and of the reading": not only_a_server(chosen),
-        }
-        _check(given, earlier, reread, no_verify, [option for option, is_given in settled.items() if is_given])
+        own = direct, together, dry_run, no_journal, encoding is not None, skip_broken, not only_a_server(chosen)
+        _check(given, earlier, reread, no_verify, list(compress(_SETTLED, own)))
         _check_effects(chosen, direct, priced=price_in is not None or price_out is not None, dry_run=dry_run)
         if earlier is not None:
             again = Reopening.of(chosen, as_json=as_json, verified=not no_verify, verbose=verbose)
@@ -102,6 +95,18 @@ def ask(
             hint = Hint(paths=["PATH"] if "-" in given else [], base_url=chosen.base_url)
             readings = start(session, asked, hint, hints)
             report(session, run(session, readings, verbose), as_json, hint, verbose)
+
+
+# What --from has no use for, because the earlier reading settled it.
+_SETTLED = (
+    "--direct",
+    "--together",
+    "--dry-run",
+    "--no-journal",
+    "--encoding",
+    "--skip-broken",
+    "options of the model and of the reading",
+)
 
 
 def _document(stack: ExitStack, paths: list[str], loading: Loading, as_json: bool) -> Document:
