@@ -246,6 +246,15 @@ def test_a_file_is_named_as_it_was_asked_about_from_the_same_folder_and_in_full_
     assert names == [here, here, there, there, {str((folder / "log.txt").relative_to("/"))}]
 
 
+def test_a_file_that_is_named_like_standard_input_is_read_again(memagent, book, tmp_path, monkeypatch):
+    shutil.copy(book, tmp_path / "-")
+    monkeypatch.chdir(tmp_path)
+    with FaultServer(reader) as server:
+        asked = memagent("ask", tmp_path / "-", "-q", QUESTION, "--json", *options(server)).json
+        again = memagent("resume", asked["reading"], "--json").json
+    assert (again["answer"], again["reading"]) == (asked["answer"], asked["reading"])
+
+
 def test_a_server_that_has_moved_goes_on_and_is_remembered(memagent, book):
     with broken_after_five() as server:
         reading = interrupted(memagent, book, server)

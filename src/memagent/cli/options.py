@@ -171,9 +171,10 @@ def absolute(path: str) -> str:
 
 
 def from_here(path: str) -> str:
-    """A path as one types it: relative to the working folder, if that holds it."""
+    """A path as one types it: relative to the working folder, if that holds it. A file named "-" is no standard input."""
     here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+    inside = str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+    return path if inside == "-" else inside
 
 
 def all_questions(given: list[str] | None, file: Path | None) -> list[str]:
