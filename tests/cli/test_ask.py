@@ -429,7 +429,7 @@ def test_a_narrow_model_says_what_it_answers_where_it_finds_nothing_and_when_its
     assert asked_again in again.err
     shown = memagent("readings", "show", again.out.partition("reading ")[2].partition(";")[0]).out
     assert " · 1 turn\n" in shown
-    assert "\n+" not in shown, "the memory was handed over: the answer's turn did not write it"
+    assert "  + " not in shown, "the memory was handed over: the answer's turn did not write it"
 
 
 def test_no_verification_asks_no_more_than_the_reading(memagent, book, served, server):
