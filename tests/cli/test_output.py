@@ -44,6 +44,16 @@ def test_answers_and_memories_are_printed_as_they_are(memagent, note):
     assert f"  + {ODD}" in shown
 
 
+def test_turns_that_a_gate_skipped_are_one_line(memagent, tmp_path):
+    (book := tmp_path / "book.txt").write_text("Nothing happened here. " * 120)
+    with FaultServer(lambda _: "nothing new") as server:
+        made = memagent("ask", book, "-q", "x", "--reader", "gated", "--json", *options(server)).json
+    assert made["outcomes"]["skipped"] == made["turns"] - 1 > 3
+    shown = memagent("readings", "show", made["reading"]).out
+    assert f"turns 1–{made['turns'] - 1} · memory unchanged" in shown
+    assert "skipped" not in shown
+
+
 def test_what_drives_a_terminal_is_not(memagent, note):
     with FaultServer(lambda _: "a\x1b[2J\x07\x9b1m\u202eb\u2066c") as server:
         result = memagent("ask", note, "-q", "x", *options(server))
