@@ -41,7 +41,8 @@ class Defaults(BaseModel):
     family             the family of models that it belongs to
     readers            the readers that it was trained for; without this key, any
     auto               those that `auto` may choose, besides `memory`; without this key, any
-    scope              what a narrow model answers, for people whose question it found no answer to
+    scope              what a narrow model answers, said where it finds no answer; it is also warned of where a memory is
+                       asked another question
     speculate          whether the in-process engine first checks if the reply repeats the memory; worthwhile if most do
     tokens_per_second  document tokens read per second on the machine that the file names, for estimates
     """
