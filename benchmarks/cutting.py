@@ -71,6 +71,8 @@ def main() -> None:
     parser.add_argument("--requests", type=float, default=0.02, help="seconds that a request to the server takes")
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
+    if arguments.repeat < 1 or arguments.megabytes <= 0:
+        parser.error("--repeat and --megabytes must be above 0")
     local = FileTokenizer.load(EMBEDDED)
     book = gzip.decompress(BOOK.read_bytes()).decode()
     size = int(arguments.megabytes * 1e6)

@@ -33,6 +33,8 @@ def main() -> None:
     parser.add_argument("--less", type=float, action="append", default=[])
     parser.add_argument("--batch", type=int, default=64)
     given = parser.parse_args()
+    if not given.samples.is_file():
+        parser.error(f"{given.samples} is no file: make one with memagent synth")
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as folder, closing((opened := open_model(given.model)).engine):
         samples = Path(shutil.copy(given.samples, folder))

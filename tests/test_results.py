@@ -52,6 +52,12 @@ def test_results_hold_no_weights_and_no_logs():
     assert sum(path.stat().st_size for path in files) < 3_000_000
 
 
+def test_no_configuration_trains_on_a_book_of_evaluation():
+    root = RESULTS.parent.parent
+    for path in [*(root / "experiments").glob("*.toml"), *(root / "src").rglob("*.toml")]:
+        assert "great_expectations" not in path.read_text(encoding="utf-8"), path
+
+
 def test_configurations_in_experiments_are_valid():
     for path in sorted((RESULTS.parent.parent / "experiments").glob("*.toml")):
         text = path.read_text(encoding="utf-8")

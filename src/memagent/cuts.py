@@ -1,4 +1,5 @@
-"""The chunks of documents, each cut once in each way and kept in the journal as long as there is a reading of it.
+"""The chunks of documents, each cut once in each way and kept in the journal as long as there is a reading of it. What is
+made of them for a search is kept beside the journal as long.
 
 A reading that is resumed, and another question about the same text, begin without cutting it again: for 200 MB that is
 minutes of tokenizing, and much longer where a server counts. What is kept is a cache: a few of the chunks are counted
@@ -14,10 +15,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Self
 
-from memagent.core import Chunks, Cutter, Text, Tokenizer, cut
+from memagent.core import Chunks, Cutter, Ranker, Text, Tokenizer, cut
 from memagent.core.chunking import CUTTING
 from memagent.errors import JournalError
 from memagent.journal import Cut, Journal
+from memagent.ranking import bm25
 from memagent.settings import Settings
 
 
@@ -39,6 +41,10 @@ class Cuts:
     def cutter(self, digest: str, first: Chunks | None = None) -> Cutter:
         """A cutter for the text with that digest. Its first chunks may be known from when it was shorter."""
         return partial(self._cut, digest, first)
+
+    def ranker(self, digest: str) -> Ranker:
+        """A ranker for the passages of the text with that digest."""
+        return partial(bm25, folder=self._journal.beside(digest)) if self._journal else bm25
 
     @contextmanager
     def kept(self, digest: str) -> Iterator[list[Cut]]:

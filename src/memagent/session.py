@@ -123,7 +123,8 @@ class Session:
     def _plan(self, question: str, text: Text, digest: str, first: Chunks | None = None) -> Plan:
         """The plan for a question in the text with that digest, whose first chunks may be known."""
         self._choose([question])
-        return make_plan(text, question, self.settings, self.opened, self._cuts.cutter(digest, first))
+        cutter, ranker = self._cuts.cutter(digest, first), self._cuts.ranker(digest)
+        return make_plan(text, question, self.settings, self.opened, cutter, ranker)
 
     def tokens(self, plan: Plan) -> int:
         """The tokens of the document that a plan is for. Where the reader shows an excerpt, they are estimated from that:

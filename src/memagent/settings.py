@@ -13,6 +13,7 @@ from memagent.core import (
     Cutter,
     Plan,
     Profile,
+    Ranker,
     Rules,
     Sampling,
     Text,
@@ -201,8 +202,10 @@ def from_memory(settings: Settings, reading: str, memory: str, schema: SchemaSou
     )
 
 
-def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, cutter: Cutter = cut) -> Plan:
-    """The plan of one reading. The cutter may know the chunks of the text already.
+def make_plan(
+    text: Text, question: str, settings: Settings, opened: OpenModel, cutter: Cutter = cut, ranker: Ranker = bm25
+) -> Plan:
+    """The plan of one reading. The cutter may know the chunks of the text already, and the ranker its index.
 
     Raises ConfigError for a question, budgets or options that cannot work, TooLongError for a document that does not fit.
     """
@@ -220,7 +223,7 @@ def make_plan(text: Text, question: str, settings: Settings, opened: OpenModel, 
         overhead=opened.engine.overhead,
         sampling=settings.sampling,
         rules=settings.rules,
-        ranker=bm25,
+        ranker=ranker,
         form=_form(settings.schema),
         cutter=cutter,
     )

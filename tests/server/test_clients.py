@@ -109,7 +109,7 @@ def test_files_and_models_are_there_for_openais_client(tmp_path) -> None:
             client.models.retrieve("gpt")
 
 
-def test_readers_are_offered_that_the_model_and_its_profile_know_and_the_one_that_the_operator_chose() -> None:
+def test_readers_are_offered_that_the_model_and_its_profile_know_and_the_one_that_the_operator_chose(monkeypatch) -> None:
     with closing((opened := open_model("embedded")).engine):
         usual = readers_for(opened, "embedded", None, {})
         assert {"auto", "memory", "gated", "parallel", "search"} <= set(usual)
@@ -118,6 +118,9 @@ def test_readers_are_offered_that_the_model_and_its_profile_know_and_the_one_tha
         assert set(readers_for(narrow, "embedded", None, {})) == {"auto", "memory"}
         assert set(readers_for(narrow, "embedded", None, {"reader": "gated"})) == {"auto", "memory", "gated"}
         assert set(readers_for(narrow, "embedded", None, {"reader": "reread"})) == {"auto", "memory"}
+        monkeypatch.setattr("memagent.server.run.find_spec", lambda _: None)
+        left = readers_for(opened, "embedded", None, {})
+        assert set(usual) - set(left) == {"search", "retrieve"}, "they need an extra that is not installed"
 
 
 def test_a_reading_whose_document_was_deleted_says_so_when_it_is_asked(tmp_path) -> None:

@@ -97,12 +97,14 @@ class Reader(Protocol):
     """A way to read: a frozen dataclass, whose fields are its options. All its functions are pure.
 
     `grows` says that what it shows of a chunk does not depend on the text after it, and that the turn of the n-th chunk has
-    the id "chunk-n" (or "round-1/chunk-n"): its reading goes on where the document has grown.
+    the id "chunk-n" (or "round-1/chunk-n"): its reading goes on where the document has grown. `ranks` says that it needs
+    the plan's ranker, whatever its options.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     grows: ClassVar[bool]
+    ranks: ClassVar[bool]
 
     @property
     def templates(self) -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
+import shutil
 import sqlite3
 import threading
 import time
@@ -255,7 +257,8 @@ class Journal:
                 self._under_way -= taken
 
     def delete(self, id: str) -> None:
-        """Removes a reading and its turns; their place in the file is overwritten with zeros.
+        """Removes a reading and its turns; their place in the file is overwritten with zeros. What is kept `beside` the
+        journal for a document that no reading is of any more is removed, too.
 
         Raises JournalError if another live owner holds it. While another process reads the journal, traces may stay in
         the -wal file beside it until the last one has closed it.
@@ -269,8 +272,19 @@ class Journal:
             db.execute("DELETE FROM readings WHERE key = ?", [row["key"]])
         with self._use() as db:
             empty_log(db)
+            read = {self.beside(row["document"]) for row in db.execute("SELECT DISTINCT document FROM cuts")}
+        for folder in set(self._beside.glob("*")) - read:
+            shutil.rmtree(folder, ignore_errors=True)  # it may be another process that removes it just now
 
     # Looking
+
+    @property
+    def _beside(self) -> Path:
+        return self.path.with_suffix(".indexes")
+
+    def beside(self, document: str) -> Path:
+        """A folder for the indexes of a document, given its digest. It exists if something was put there."""
+        return self._beside / hashlib.sha256(document.encode()).hexdigest()
 
     def show(self, id: str) -> ReadingRecord:
         """A reading without its turns."""

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -188,11 +189,14 @@ def built(
 
 
 def readers_for(opened: OpenModel, model: str, base_url: str | None, options: ReadingOptions) -> list[str]:
-    """The readers that a model was trained for and its profile has the words for, and the one that the operator chose."""
+    """The readers that a model was trained for, its profile has the words for and what is installed suffices for, and the
+    one that the operator chose."""
     found = []
     for name in (AUTO, *READERS):
         chosen = name in (AUTO, options.get("reader"))
         if name in ("kept", "together") or not (chosen or opened.trained_for(name)):
+            continue
+        if name != AUTO and getattr(READERS[name], "ranks", False) and find_spec("bm25s") is None:
             continue
         try:
             own: ReadingOptions = {**options, "reader": name, "reader_options": {}}

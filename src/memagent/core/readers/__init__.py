@@ -73,7 +73,7 @@ def make_reader(name: str = "memory", options: Mapping[str, Any] | None = None) 
     if name not in READERS:
         if name == "auto":
             raise ConfigError("the reader 'auto' chooses for one document and question: it cannot be evaluated or trained")
-        raise ConfigError(f"there is no reader {name!r}: use one of {', '.join(READERS)}")
+        raise ConfigError(f"there is no reader {name!r}: use one of {', '.join(READERS)}, or auto to read one document")
     known, given = option_names(name), dict(options or {})
     if unknown := sorted(set(given) - set(known), key=str):
         raise ConfigError(

@@ -68,6 +68,7 @@ class ChunkReader(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     grows: ClassVar[bool] = True
+    ranks: ClassVar[bool] = False
     # The templates of the profile that its turns show.
     templates: ClassVar[tuple[str, ...]] = UPDATE
     # The kind of its states.

@@ -121,6 +121,7 @@ class ParallelReader:
     name: ClassVar[str] = "parallel"
     summary: ClassVar[str] = "Reads all chunks at once and merges the notes into the memory, in at most --rounds rounds."
     grows: ClassVar[bool] = True
+    ranks: ClassVar[bool] = False
     templates: ClassVar[tuple[str, ...]] = ("round", "merge", "answer")
 
     rounds: int = 3

@@ -61,6 +61,7 @@ class RereadReader:
     name: ClassVar[str] = "reread"
     summary: ClassVar[str] = "As 'memory', then again for what is missing: the model asks at most --rereads questions."
     grows: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
     templates: ClassVar[tuple[str, ...]] = ("update", "judge", "merge", "answer")
 
     rereads: int = 2

@@ -21,6 +21,7 @@ class RetrieveReader(ExcerptReader):
 
     name: ClassVar[str] = "retrieve"
     summary: ClassVar[str] = "Shows the passages that match the question best (BM25) in one prompt."
+    ranks: ClassVar[bool] = True
 
     passages: int = 8
 

@@ -63,6 +63,7 @@ class SearchReader(MemoryReader):
     name: ClassVar[str] = "search"
     summary: ClassVar[str] = "Reads the chunks that match the question, then those that match what was found (BM25)."
     grows: ClassVar[bool] = False
+    ranks: ClassVar[bool] = True
     templates: ClassVar[tuple[str, ...]] = ("update", "query", "answer")
     states: ClassVar[type[ChunkState]] = SearchState
 

@@ -52,6 +52,7 @@ class TogetherReader:
     name: ClassVar[str] = "together"
     summary: ClassVar[str] = "Reads once for several questions, with a section of the memory for each."
     grows: ClassVar[bool] = True  # where `reader` does
+    ranks: ClassVar[bool] = False
 
     reader: Reader
     questions: tuple[str, ...]
