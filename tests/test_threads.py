@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import threading
+import time
 
 import pytest
 
-from memagent.threads import cancellable, check_cancelled, stopped
+from memagent.threads import block_on, cancellable, check_cancelled, stopped
 
 
 @pytest.mark.parametrize("error", [None, ValueError("late"), asyncio.CancelledError()], ids=["ends", "fails", "stops"])
@@ -53,3 +56,39 @@ def test_work_that_was_cancelled_itself_is_waited_for():
         return work.cancelled()
 
     assert asyncio.run(run())
+
+
+def test_the_first_interrupt_ends_work_that_a_running_loop_waits_for():
+    stopped_at = []
+
+    async def work():
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            await asyncio.sleep(20)
+        finally:
+            stopped_at.append(time.monotonic())
+
+    async def main():
+        block_on(work())
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    [stopped] = stopped_at
+    assert stopped - began < 10, "it ran to its end"
+
+
+def test_a_task_that_was_cancelled_before_may_still_wait_for_work():
+    results = []
+
+    async def work():
+        await asyncio.sleep(0.3)
+        return "done"
+
+    async def main():
+        asyncio.current_task().cancel()
+        results.append(block_on(work()))
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert results == ["done"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_LOOK = 0.1  # seconds between two looks whether the task that waits was cancelled
 _CALLED_OFF: ContextVar[threading.Event | None] = ContextVar("called_off", default=None)
 
 
@@ -38,7 +39,7 @@ class ExitError(Exception):
 
 def block_on(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end, also where this thread already runs an event loop (a notebook). Interrupted, it is
-    cancelled."""
+    cancelled: there, asyncio.run answers the first Ctrl-C by cancelling the task that waits here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -51,9 +52,14 @@ def block_on(work: Coroutine[Any, Any, T]) -> T:
         begun.set_result((asyncio.get_running_loop(), task))
         return await work
 
+    here = asyncio.current_task()
+    called_off = here.cancelling() if here else 0
     with ThreadPoolExecutor(1) as thread:
         result = thread.submit(copy_context().run, asyncio.run, elsewhere())
         try:
+            while not wait([result], _LOOK).done:
+                if here and here.cancelling() > called_off:
+                    raise asyncio.CancelledError
             return result.result()
         except BaseException:
             if not result.done():  # it is this thread that was interrupted
