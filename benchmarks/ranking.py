@@ -68,7 +68,9 @@ def measure(text: str, copies: int) -> str:
 def main(arguments: list[str]) -> None:
     with gzip.open(BOOK, "rt", encoding="utf-8") as file:
         text = file.read()
-    print("| document | words | to build | a query | from disk | memory at most | memory kept | disk |\n" + "|---" * 8 + "|")
+    print(
+        "| document | words | to build | a query | from disk | memory at most | memory kept | disk |\n" + "|---" * 8 + "|"
+    )
     for copies in [int(one) for one in arguments] or [1, 15, 60]:
         print(measure(text, copies), flush=True)
 

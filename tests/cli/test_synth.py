@@ -233,3 +233,21 @@ def test_samples_for_training_are_not_made_of_what_evaluation_uses(memagent, tmp
     assert synth(*asked, tmp_path / "mixed.json").code == 0
     made = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert {one["meta"]["question"] for one in made} == {"h1", "h2"}
+
+
+def test_questions_that_repeat_or_may_not_be_for_training_are_said(memagent, tmp_path):
+    marked = [record | {"split": "train"} for record in hotpot(3)]
+    write(tmp_path / "plain.json", hotpot(3))
+    write(tmp_path / "marked.json", marked)
+
+    def said(name, samples, *more):
+        options = ["--tokens", 600, "--samples", samples, "--questions", tmp_path / name, "-o", tmp_path / "s.jsonl"]
+        made = memagent("synth", "hqa", *options, *more)
+        assert made.code == 0
+        return " ".join(made.err.split())
+
+    assert "again" not in said("plain.json", 3)
+    assert "4 of 7 samples ask one of 3 questions again, in another text: they are not independent" in said("plain.json", 7)
+    assert "no line says which split it is of" not in said("plain.json", 3)
+    assert "plain.json: no line says which split it is of" in said("plain.json", 3, "--split", "train")
+    assert "no line says which split it is of" not in said("marked.json", 3, "--split", "train")

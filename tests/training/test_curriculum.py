@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from memagent.errors import TaskError, TrainingError
 from memagent.models.tokenizers import ByteTokenizer
@@ -16,7 +17,8 @@ from memagent.tasks.haystack import Haystack
 from memagent.tasks.samples import Sample
 from memagent.tasks.words import split_of
 from memagent.training.curriculum import Curriculum
-from memagent.training.rl_config import TaskMix
+from memagent.training.rl_config import TaskMix, ValidationTask
+from memagent.training.validation import asked_in_both
 
 BOOK = "He came home late that evening. She had gone out, and nobody said a word about it.\n\n" * 40
 NEEDLES: dict[str, Any] = {"task": "niah_multikey_1", "tokens": (900, 1200)}
@@ -173,6 +175,39 @@ def test_samples_that_are_kept_for_evaluation_are_refused_with_the_file_and_the_
     assert str(path) in str(error.value)
     assert "held-out-0" in str(error.value)
     assert "memagent synth --split train" in str(error.value)
+
+
+def test_what_is_validated_on_is_not_trained_on(tmp_path: Path) -> None:
+    trained = mix("file", file=written(tmp_path / "trained.jsonl", split="train"))
+
+    def notices(document: str, question: str, answers: list[str]) -> list[str]:
+        path = tmp_path / "held-out.jsonl"
+        lines = [
+            {"id": "a", "question": question, "document": document, "answers": answers},
+            {"id": "b", "question": "Who?", "document": "It is 1.", "answers": ["1"]},
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        return asked_in_both([trained], [ValidationTask(name="held-out", file=path)])
+
+    assert notices("It is 1.", "Which?", ["9"]) == [], "a question of a form has another answer in each document"
+    assert notices("It is 7.", "Which?", ["7"]) == []
+    [said] = notices("Now it is 1.", "  which? ", ["1"])
+    assert said.startswith(f"1 of 2 samples of {tmp_path / 'held-out.jsonl'} have a question and an answer that are")
+    with pytest.raises(TrainingError, match=r"held-out\.jsonl: sample a is trained on: validate on other samples"):
+        notices("It is 1.", "Which?", ["1"])
+    assert asked_in_both([mix("made", **NEEDLES)], [ValidationTask(name="held-out", file=tmp_path / "no.jsonl")]) == []
+
+
+def test_wordings_that_are_kept_for_evaluation_are_not_trained_on(tmp_path: Path) -> None:
+    path = written(tmp_path / "held-out.jsonl", split="train", wordings="eval")
+    with pytest.raises(TrainingError, match=r"held-out-0 is worded in a way that is kept for evaluation"):
+        curriculum([mix("file", file=path)])
+    curriculum([mix("file", file=written(tmp_path / "fine.jsonl", split="train", wordings="train"))])
+    for wordings in ("eval", ["train", "eval"]):
+        with pytest.raises(ValidationError, match="the wordings 'eval' are kept for evaluation"):
+            mix("made", task="facts", tokens=[500, 700], options={"wordings": wordings})
+    mix("made", task="facts", tokens=[500, 700], options={"wordings": ["train", "split"]})
+    ValidationTask(name="held-out", task="facts", tokens=(500,), options={"wordings": "eval"})
 
 
 def test_one_sample_that_is_kept_for_evaluation_is_enough(tmp_path: Path) -> None:

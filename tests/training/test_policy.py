@@ -145,6 +145,13 @@ def test_activation_checkpointing_does_not_change_scores_or_gradients(kind: str,
         torch.testing.assert_close(found[1][1][name], value, atol=1e-3, rtol=1e-3)
 
 
+def test_nothing_is_dropped_while_activations_are_computed_twice(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "qwen2", attention_dropout=0.5)
+    policy = Policy(folder, PolicyConfig(device="cpu", checkpointing=True))
+    with policy.training():
+        assert_scores_as(policy, stock(folder), talks())
+
+
 def test_checkpointing_really_runs_the_layers_again(folders: dict[str, Path]) -> None:
     policy, calls = Policy(folders["llama"], PolicyConfig(device="cpu", checkpointing=True)), []
     policy.causal.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -293,6 +300,25 @@ class TestLora:
         after = policy.state()
         assert after.keys() == before.keys()
         assert all(torch.equal(value, before[name]) for name, value in after.items())
+
+    def test_small_adapters_over_weights_in_bfloat16_are_not_rounded_away(
+        self, folders: dict[str, Path], tmp_path: Path
+    ) -> None:
+        policy = Policy(folders["llama"], PolicyConfig(device="cpu", dtype="bfloat16", lora=LoraConfig(rank=2)))
+        with torch.no_grad():
+            for name, value in policy.named_parameters():
+                if "lora_B" in name:
+                    value.normal_(std=1e-4, generator=torch.Generator().manual_seed(1))
+        policy.save(tmp_path)
+        saved, base = stock(tmp_path).state_dict(), stock(folders["llama"]).bfloat16().float().state_dict()
+        parts = {name.removeprefix("base_model.model."): value for name, value in policy.state().items()}
+        adapted = [name.removesuffix(".lora_A.default.weight") for name in parts if "lora_A" in name]
+        assert adapted
+        config = policy.adapter.peft_config["default"]
+        for name in adapted:
+            a, b = parts[f"{name}.lora_A.default.weight"], parts[f"{name}.lora_B.default.weight"]
+            delta = config.lora_alpha / config.r * b.float() @ a.float()
+            torch.testing.assert_close(saved[f"{name}.weight"] - base[f"{name}.weight"], delta, atol=1e-7, rtol=1e-2)
 
     def test_adapters_are_restored_to_the_bit_from_the_state(self, folders: dict[str, Path]) -> None:
         policy, fresh = self.opened(folders["llama"]), self.opened(folders["llama"], moved=False)

@@ -19,6 +19,7 @@ import torch
 from rich.console import Console
 
 from memagent.errors import ConfigError, TrainingError
+from memagent.evaluation.report.training import read_training_runs
 from memagent.evaluation.runs import Run
 from memagent.models.open import model_folder, open_model, read_defaults
 from memagent.tasks.lazy_text import LazyText
@@ -392,8 +393,37 @@ def test_groups_without_signal_are_left_out_and_counted(config_file: Path, tmp_p
 
 def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_path: Path) -> None:
     changes = ["validation.patience=1", "validation.every=1", "update.rate=1e-12", "steps=3", "save_every=3"]
-    trainer = run(load_config(config_file, RlConfig, changes), Launch(tmp_path))
+    out = tmp_path / "run"
+    trainer = run(load_config(config_file, RlConfig, changes), Launch(out))
     assert trainer.step == 1
+    assert Checkpoints(out).folder("last").name == "000001", "the last batch is not lost"
+    [read] = read_training_runs([out])
+    assert read.finished
+    console = Console(file=io.StringIO(), width=200)
+    assert run(load_config(config_file, RlConfig, changes), Launch(out, resume=True, console=console)).step == 1
+    assert "no better score in 1 validations: the run ends here" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert run(load_config(config_file, RlConfig, [*changes, "validation.patience=2"]), Launch(out, resume=True)).step == 2
+    [read] = read_training_runs([out])
+    assert (read.step, read.ended, read.finished) == (2, 2, True)
+
+
+def test_a_run_that_needs_the_weights_of_its_start_does_not_go_on_from_others(config_file: Path, tmp_path: Path) -> None:
+    start, out = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(model_folder("embedded"), start)
+    common = [f"start={start}", "rollout.resample=0", "validation.every=9"]
+    run(load_config(config_file, RlConfig, [*common, "steps=1"]), Launch(out))
+    weights = start / "model.safetensors"
+    changed = bytearray(weights.read_bytes())
+    changed[-2:] = b"\x00\x3c"
+    weights.write_bytes(changed)
+    with pytest.raises(TrainingError, match=r"model\.safetensors has changed since the run began, and its adapters"):
+        run(load_config(config_file, RlConfig, [*common, "steps=2"]), Launch(out, resume=True))
+    assert Checkpoints(out).folder("last").name == "000001"
+
+    console = Console(file=io.StringIO(), width=200)
+    free = load_config(config_file, RlConfig, [*common, "steps=2", "algorithm.kl=0"])
+    assert run(free, Launch(out, resume=True, console=console)).step == 2, "its own weights are in the checkpoint"
+    assert f"{weights} has changed since the run read it" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_wrong_model_is_an_error_in_one_line(config_file: Path, tmp_path: Path) -> None:

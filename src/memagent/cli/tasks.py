@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memagent.cli.console import boundary, err, print_json, write
+from memagent.cli.console import boundary, err, plain, print_json, write
 from memagent.cli.options import AsJson
 from memagent.errors import ConfigError, TaskError
 from memagent.models.open import open_tokenizer
@@ -95,13 +95,17 @@ def synth(
             wording=wording,
             shared=shared,
         )
-        total = samples * len(recipe.tasks) * len(recipe.tokens)
+        total, notices = samples * len(recipe.tasks) * len(recipe.tokens), list[str]()
         with Progress(
             TextColumn("samples"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=err, transient=True
         ) as bar:
             line = bar.add_task("", total=total)
-            count = write_samples(recipe, output, workers=workers, progress=lambda done: bar.update(line, completed=done))
+            count = write_samples(
+                recipe, output, workers=workers, progress=lambda done: bar.update(line, completed=done), say=notices.append
+            )
         write(f"{count} samples in {output}")
+        for notice in notices:
+            err.print(plain(notice), soft_wrap=True)
 
 
 def validate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -122,10 +123,18 @@ def variant(recipe: Recipe, name: str) -> str:
     return " ".join([name, *changed])
 
 
-def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Callable[[int], None] | None = None) -> int:
+def write_samples(
+    recipe: Recipe,
+    path: Path,
+    *,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> int:
     """Makes all samples, writes the file and returns their number. A failure leaves no files.
 
-    `progress` is told the number of samples written. Memory holds the materials, in every process, and a few samples.
+    `progress` is told the number of samples written, and `say` what to know about the questions of a file. Memory holds the
+    materials, in every process, and a few samples.
     """
     if recipe.samples < 1 or not recipe.tokens or not recipe.tasks:
         raise TaskError(
@@ -136,6 +145,7 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
     check_replaceable(path)
     path = path.resolve()  # the texts are beside the file that a link points to
     maker = _Maker(recipe, path.name)
+    asked = _Asked()
     count = 0
     with ExitStack() as stack:
         stream = stack.enter_context(atomic_file(path))
@@ -150,9 +160,37 @@ def write_samples(recipe: Recipe, path: Path, *, workers: int = 1, progress: Cal
                 stack.enter_context(atomic_file(path.parent / base.file)).write(maker.text(count - 1, base))
                 bases.add(base.file)
             stream.write(line + "\n")
+            if recipe.questions is not None:
+                asked.take(json.loads(line))
             if progress is not None:
                 progress(count)
+    if say is not None and recipe.questions is not None:
+        for notice in asked.notices(recipe):
+            say(notice)
     return count
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the samples of a question file ask."""
+
+    samples: int = 0
+    questions: set[str] = field(default_factory=set)
+    marked: bool = False
+
+    def take(self, sample: Mapping[str, Any]) -> None:
+        self.samples += 1
+        self.questions.add(sample["question"])
+        self.marked |= "question_split" in sample.get("meta", {})
+
+    def notices(self, recipe: Recipe) -> Iterator[str]:
+        if repeated := self.samples - len(self.questions):
+            yield (
+                f"{repeated:,} of {self.samples:,} samples ask one of {len(self.questions):,} questions again, in another"
+                " text: they are not independent, so that intervals in reports are too narrow"
+            )
+        if recipe.split == "train" and not self.marked:
+            yield f"{recipe.questions}: no line says which split it is of: check that these questions are for training"
 
 
 def _lines(stack: ExitStack, maker: _Maker, workers: int) -> Iterable[Line]:

@@ -200,6 +200,11 @@ class RunConfig(Part):
     log: LogConfig = LogConfig()
     """Where metrics go besides the run's folder and the console."""
 
+    @property
+    def keeps_start(self) -> bool:
+        """Whether the weights that the run starts from are needed to the end: adapters are added to them."""
+        return self.policy.lora.rank > 0
+
 
 class SftConfig(RunConfig):
     """A supervised run (`memagent train sft`). Neither `workers` nor `graphs` changes what is trained on."""

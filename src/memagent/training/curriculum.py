@@ -102,6 +102,11 @@ def _training_file(path: Path) -> SampleFile:
                 f"{path}: sample {sample.id} is of the evaluation suite {sample.meta['suite']}, and must not be trained on:"
                 " if this file is meant for training, make it with `memagent import --split train`"
             )
+        if sample.meta.get("wordings") == "eval":
+            raise TrainingError(
+                f"{path}: sample {sample.id} is worded in a way that is kept for evaluation, and must not be trained on:"
+                " make the file without --set wordings=eval"
+            )
         if sample.meta.get("split") == "eval":
             raise TrainingError(
                 f"{path}: sample {sample.id} is made of words that are kept for evaluation, and must not be trained on:"

@@ -127,6 +127,11 @@ class RunLog:
         if self._screen is not None:
             self._screen.timing(seconds, speed)
 
+    def ended(self, step: int, why: str) -> None:
+        """Notes that the run ends before the last step that it plans. Raises OutputError."""
+        self._metrics.write({"step": step, "ended": why})
+        self.say(why)
+
     def say(self, text: str) -> None:
         """A line on the console, about the run as a whole."""
         if self._screen is not None:

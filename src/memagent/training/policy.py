@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoTokenizer
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from memagent.errors import MissingExtraError, TrainingError
 from memagent.models.ends import reach, reply_hidden
@@ -49,10 +50,11 @@ class Policy:
             family.prepare(self.causal)
         fast = self.adapter is None and not config.checkpointing
         self._reach = reach(self.causal) if fast else None  # of the forward pass that computes replies only
-        self._checkpointing = config.checkpointing
+        self._checkpointed: list[Any] = []  # layers
         if config.checkpointing:
             self.causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.causal.enable_input_require_grads()
+            self._checkpointed = _without_dropout(self.causal)
         # With adapters the reference is the same model without them; otherwise a frozen copy.
         self._reference = copy.deepcopy(self.causal).requires_grad_(False) if reference and self.adapter is None else None
 
@@ -97,11 +99,9 @@ class Policy:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Activation checkpointing works in the model's training mode only; sampling needs the other."""
-        self.causal.train(self._checkpointing)
-        for part in self.causal.modules():  # what is scored must be what was sampled
-            if isinstance(part, torch.nn.Dropout):
-                part.eval()
+        """Activation checkpointing works in the training mode of a layer only; sampling needs the other."""
+        for layer in self._checkpointed:
+            layer.training = True  # and nothing inside it
         try:
             yield
         finally:
@@ -155,6 +155,7 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Writes a folder that transformers opens: adapters merged into the weights, the tokenizer's files as they were.
+        They are merged and written in float32: bfloat16 would round most of a small update away.
 
         Raises TrainingError for weights that are not numbers.
         """
@@ -164,11 +165,26 @@ class Policy:
                 " lower rate"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        model = self.causal if self.adapter is None else copy.deepcopy(self.adapter).merge_and_unload()
+        model = self.causal
+        if self.adapter is not None:
+            model = copy.deepcopy(self.adapter).to("cpu", torch.float32).merge_and_unload()
         with quiet():
             model.save_pretrained(folder)
         for name, content in self._beside.items():
             (folder / name).write_bytes(content)
+
+
+def _without_dropout(causal: Any) -> list[Any]:
+    """The layers whose activations can be computed twice. Their own dropout is off: what is scored must be what was
+    sampled. Raises TrainingError for a model that has none."""
+    layers = [part for part in causal.modules() if isinstance(part, GradientCheckpointingLayer)]
+    if not layers:
+        raise TrainingError(f"{type(causal).__name__} cannot compute activations twice: set policy.checkpointing = false")
+    for layer in layers:
+        for name, value in vars(layer).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(layer, name, 0.0)
+    return layers
 
 
 def device_of(config: PolicyConfig) -> torch.device:

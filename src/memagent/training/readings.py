@@ -75,7 +75,8 @@ class TaskRecipe(Part):
 def check_options(task: str, options: Mapping[str, Any], *, drawn: bool = True) -> None:
     """Raises TaskError for a task that is not known or needs a question file, and for options that it does not take.
 
-    `drawn`: an option that is a list means "one of these", and each of them is looked at."""
+    `drawn`: it is for training. An option that is a list means "one of these", and each of them is looked at; wordings that
+    are kept for evaluation are refused."""
     known = find(task)
     if known.questions:
         raise TaskError(
@@ -87,6 +88,11 @@ def check_options(task: str, options: Mapping[str, Any], *, drawn: bool = True) 
         raise TaskError(f"task {task!r}, option {empty[0]}: an empty list leaves nothing to draw: give it a value")
     for values in islice(product(*choices), _COMBINATIONS):
         known.options(dict(zip(options, values, strict=True)))
+        if drawn and dict(zip(options, values, strict=True)).get("wordings") == "eval":
+            raise TaskError(
+                f"task {task!r}, option wordings: the wordings 'eval' are kept for evaluation, and must not be trained on:"
+                " leave the option out"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from memagent.training.rollout import (
 )
 from memagent.training.run import Launch, begun
 from memagent.training.update import Step, Updater
-from memagent.training.validation import Validation, mean_score, samples_of_files
+from memagent.training.validation import Validation, asked_in_both, mean_score, samples_of_files
 
 
 @dataclass(slots=True)
@@ -76,6 +76,7 @@ class Trainer:
         plans_of_run(config, opened, self.curriculum)  # raises what is wrong before anything is written
         held_out = settings_by_name(config, opened, config.validation, config.validation.task)
         check_questions(samples_of_files(config.validation.task), held_out, opened)
+        self.notices = asked_in_both(config.task, config.validation.task)
         self._read_by = {name: one.to_json() | {"identity": "", "window": None} for name, one in held_out.items()}
         reads = next(iter(settings_by_name(config, opened, config.rollout, config.task).values()))
         self.policy.reads_as(trained_as(reads.profile.name, asdict(reads.budgets)))
@@ -185,6 +186,8 @@ def run(config: RlConfig, launch: Launch) -> Trainer:
     """Trains to the last batch, `launch.stop_after` batches, or until validation stops improving. Raises TrainingError."""
     with begun(config, launch, config.steps, lambda: Trainer(config, launch.out)) as run:
         trainer = run.trainer
+        for notice in trainer.notices:
+            run.log.say(notice)
         with closing(trainer.helpers):
             if trainer.validation and not run.resumed:
                 _validated(trainer, run.log)
@@ -192,8 +195,10 @@ def run(config: RlConfig, launch: Launch) -> Trainer:
             while not run.ended and not _exhausted(trainer):
                 _one_batch(trainer, run.log)
                 better = _validated(trainer, run.log) if run.is_due(config.validation.every) else False
-                if better or run.is_due(config.save_every):
+                if better or _exhausted(trainer) or run.is_due(config.save_every):
                     run.save(best=better)
+            if _exhausted(trainer) and not run.ended:
+                run.log.ended(trainer.step, f"no better score in {trainer.waited} validations: the run ends here")
     return trainer
 
 

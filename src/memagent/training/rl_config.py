@@ -291,6 +291,11 @@ class RlConfig(RunConfig):
     cluster: ClusterConfig = ClusterConfig()
     """Where to train with `--engine verl`."""
 
+    @property
+    def keeps_start(self) -> bool:
+        """As in any run; and where the policy is kept near its start (KL), that is looked at again and again."""
+        return super().keeps_start or self.algorithm.kl > 0
+
     @model_validator(mode="after")
     def _check(self) -> RlConfig:
         if any(part.task for part in self.task) and not self.books:

@@ -15,10 +15,11 @@ from rich.console import Console
 from memagent.errors import TrainingError
 from memagent.files import locked, writing
 from memagent.training.checkpoints import Checkpoints
-from memagent.training.config import RunConfig
-from memagent.training.inputs import changed_files
+from memagent.training.config import SftConfig
+from memagent.training.inputs import Inputs
 from memagent.training.log import RunLog
 from memagent.training.products import slower_in_bf16
+from memagent.training.rl_config import RlConfig
 
 _TOO_SLOW = 2.0  # times as long in bfloat16 as in float32
 
@@ -86,7 +87,7 @@ class Run(Generic[T]):
 
 
 @contextmanager
-def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) -> Iterator[Run[T]]:
+def begun(config: SftConfig | RlConfig, launch: Launch, steps: int, make: Callable[[], T]) -> Iterator[Run[T]]:
     """The run of the trainer that `make` makes, of `steps` steps as a whole. The log is opened when the trainer is: a run
     that cannot begin leaves metrics and configuration as they were. Raises TrainingError, what RunLog raises, and
     ConfigError when another process is at the run."""
@@ -103,10 +104,12 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
                 launch.out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(launch.out))
         resumed = launch.resume and checkpoints.exist()
-        scored = trainer.scored
+        scored, inputs = trainer.scored, Inputs.of(launch.out, config, resumed=resumed)
         before: str | None = scored
         if resumed:
             state = checkpoints.load()
+            if config.start and config.keeps_start:
+                inputs.check_start(config.start)
             _restore(trainer, state)
             before = state.get("scored", scored)  # versions before this one did not note it
         log = RunLog(
@@ -119,7 +122,8 @@ def begun(config: RunConfig, launch: Launch, steps: int, make: Callable[[], T]) 
             source=launch.source,
         )
         held.enter_context(log)
-        for path in changed_files(launch.out, config, resumed=resumed):
+        inputs.write(launch.out)
+        for path in inputs.changed:
             log.say(f"{path} has changed since the run read it: from step {trainer.step} on, it is read as it is now")
         if (slower := slower_in_bf16(config.policy)) >= _TOO_SLOW:
             log.say(f"this processor takes {slower:.0f} times as long for bfloat16 as for float32: set policy.bf16=false")

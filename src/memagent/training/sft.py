@@ -107,7 +107,7 @@ class Trainer:
         self.optimizer = Optimizers(self.policy.causal, plan, keep_gradients=config.graphs > 0)
         self.step = 0
         self.tokens = 0
-        self.best = -1.0
+        self.best, self.best_loss = -1.0, math.inf
         self.tally = Tally()  # since the metrics were last logged
 
     @property
@@ -120,7 +120,7 @@ class Trainer:
 
     def forget_scores(self) -> None:
         """The next validation is the first that counts."""
-        self.best = -1.0
+        self.best, self.best_loss = -1.0, math.inf
 
     def state(self) -> dict[str, Any]:
         """Everything that a step changes."""
@@ -131,6 +131,7 @@ class Trainer:
             "step": self.step,
             "tokens": self.tokens,
             "best": self.best,
+            "best_loss": self.best_loss,
             "tally": asdict(self.tally),
         }
 
@@ -140,6 +141,7 @@ class Trainer:
         self.average.restore(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
+        self.best_loss = state.get("best_loss", math.inf)  # runs of versions before this one did not note it
         self.tally = Tally(**state.get("tally", {}))
 
     def train_step(self, batches: list[tuple[str, Batch]]) -> Tally:
@@ -240,9 +242,12 @@ def _new(config: SftConfig, launch: Launch) -> Trainer:
 
 
 def _validated(trainer: Trainer, log: RunLog) -> bool:
-    """Validates; returns whether no earlier weights got as many rows right."""
+    """Validates; returns whether no earlier weights got as many rows right, or as many with a lower loss."""
     result: Mapping[str, Mapping[str, float]] = validate(trainer)
     log.metrics(trainer.step, "validation", result)
-    better = result[MEAN]["row"] > trainer.best
-    trainer.best = max(trainer.best, result[MEAN]["row"])
+    row = result[MEAN]["row"]
+    loss = sum(values["loss"] for name, values in result.items() if name != MEAN) / (len(result) - 1)
+    better = (row, -loss) > (trainer.best, -trainer.best_loss)
+    if better:
+        trainer.best, trainer.best_loss = row, loss
     return better

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from memagent.core import Tokenizer
+from memagent.errors import TrainingError
 from memagent.evaluation.folder import RunFolder
 from memagent.evaluation.records import Record
 from memagent.evaluation.runner import Evaluation, evaluate
@@ -20,7 +23,9 @@ from memagent.tasks.files import SampleFile
 from memagent.tasks.samples import Sample
 from memagent.tasks.synthesis import Recipe, write_samples
 from memagent.training.config import MEAN
-from memagent.training.rl_config import ValidationConfig, ValidationTask
+from memagent.training.rl_config import TaskMix, ValidationConfig, ValidationTask
+
+Asked: TypeAlias = tuple[str, frozenset[str]]
 
 
 def make_held_out(config: ValidationConfig, folder: Path, tokenizer: Tokenizer) -> dict[str, SampleFile]:
@@ -50,6 +55,39 @@ def samples_of_files(parts: Sequence[ValidationTask]) -> Iterator[tuple[str, Sam
         if part.file is not None:
             for sample in SampleFile.open(part.file):
                 yield part.name, sample
+
+
+def asked_in_both(training: Sequence[TaskMix], validation: Sequence[ValidationTask]) -> list[str]:
+    """What to say about files of validation that ask what is trained on, too, and have the same answer. Raises
+    TrainingError for a sample of which the text is the same as well."""
+    trained: defaultdict[Asked, set[bytes]] = defaultdict(set)
+    for part in training:
+        for sample in SampleFile.open(part.file) if part.file is not None else ():
+            trained[_asked(sample)].add(_text(sample))
+    found = []
+    for one in validation if trained else ():
+        samples = SampleFile.open(one.file) if one.file is not None else None
+        shared = 0
+        for sample in samples or ():
+            if (asked := _asked(sample)) in trained:
+                if _text(sample) in trained[asked]:
+                    raise TrainingError(f"{one.file}: sample {sample.id} is trained on: validate on other samples")
+                shared += 1
+        if samples and shared:
+            found.append(
+                f"{shared:,} of {len(samples.entries):,} samples of {one.file} have a question and an answer that are trained on: their"
+                " scores do not say what the model makes of other questions"
+            )
+    return found
+
+
+def _asked(sample: Sample) -> Asked:
+    """The question, however it is set, and the answers."""
+    return " ".join(sample.question.casefold().split()), frozenset(sample.answers)
+
+
+def _text(sample: Sample) -> bytes:
+    return hashlib.sha256(str(sample.document).encode()).digest()
 
 
 def cell_of(name: str, one: Sample | Record) -> str:

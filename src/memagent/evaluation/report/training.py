@@ -48,6 +48,7 @@ class TrainingRun:
     """The data of a training run so far. A series is (step, value) with increasing steps.
 
     `not_finite` has, for each metric that was NaN or infinite somewhere, the first such step; the series leave these out.
+    `ended` is the step at which the run ended before the last one that it planned, or None.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class TrainingRun:
     planned: int | None
     series: Mapping[Metric, Series]
     not_finite: Mapping[Metric, int]
+    ended: int | None = None
 
     @property
     def step(self) -> int:
@@ -63,7 +65,10 @@ class TrainingRun:
 
     @property
     def finished(self) -> bool:
-        """Whether the last step that `config.toml` plans is logged, and validated if the run validates at all."""
+        """Whether the last step that `config.toml` plans is logged, and validated if the run validates at all, or the run
+        has ended before it."""
+        if self.ended is not None and self.ended >= self.step:
+            return True
         if self.planned is None or self.step < self.planned:
             return False
         validates = any(metric.section == "validation" for metric in self.series)
@@ -140,6 +145,7 @@ def _read(folder: Path, name: str) -> TrainingRun:
         planned=_planned(config),
         series=series,
         not_finite=collector.not_finite,
+        ended=collector.ended,
     )
 
 
@@ -157,9 +163,12 @@ class _Collector:
     def __init__(self) -> None:
         self.values: dict[Metric, dict[int, float]] = {}
         self.not_finite: dict[Metric, int] = {}
+        self.ended: int | None = None
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         step = line["step"]
+        if "ended" in line:
+            self.ended = step
         train = _mapping(line, "train")
         if train:
             train = {**train, **{name: line[name] for name in ("tokens", "lr") if name in line}}
