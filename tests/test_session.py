@@ -197,6 +197,7 @@ def test_a_verification_that_failed_is_tried_again_on_resume(journal):
     text = memagent.from_text(TEXT)
     first = memagent.read(text, "the code?", model=scripted(script), journal=journal, **OPTIONS)
     assert (first.answer, first.quotes[0].alignment, journal.show(first.id).verdicts) == ("4821973", "search", None)
+    assert (first.status, first.verification_error) == (None, "gone"), "a search is no check by the model"
     again = memagent.resume(first.id, text, model=scripted(), journal=journal)
     assert (again.answer, again.quotes[0].alignment) == ("4821973", "exact")
     assert journal.show(first.id).verdicts is not None

@@ -13,10 +13,12 @@ from memagent.core.outcomes import reply_text
 from memagent.core.spans import merged
 from memagent.core.types import TurnKind, Usage
 from memagent.errors import ModelError
+from memagent.grounding.normal import WORD
 from memagent.grounding.run import Verified
 from memagent.grounding.verdict import Located, Quote, Status, Verdict
 from memagent.journal import TurnEntry
 
+_PLACES = 256  # of a memory line that are looked at, the last ones
 # What a turn came to whose reply is no note; "malformed" is in older journals, for a reply that was not taken.
 _NO_NOTE = frozenset(
     {"skipped", "unchanged", "empty", "malformed", "retry_long", "retry_empty", "retry_invalid", "invalid"}
@@ -27,7 +29,8 @@ _NO_NOTE = frozenset(
 class Source:
     """A memory line, the number of the turn that first wrote it, and the text that turn showed.
 
-    The text begins at `place` and lies within characters [start, end); an excerpt leaves out some of them.
+    The text begins at `place` and lies within characters [start, end); an excerpt leaves out some of them. Of a line that
+    came from several places, it is the one that has the most of its words.
     """
 
     line: str
@@ -206,13 +209,17 @@ def indented(value: Any) -> str:
 
 def sources(origins: Iterable[LineOrigin], text: Located) -> tuple[Source, ...]:
     """Memory lines with the place they were read at."""
-    return tuple(
-        Source(
-            line=origin.line,
-            turn=origin.turn,
-            start=origin.spans[0].start if origin.spans else None,
-            end=origin.spans[-1].end if origin.spans else None,
-            place=str(text.locate(origin.spans[0].start)) if origin.spans else "",
-        )
-        for origin in origins
-    )
+    return tuple(_source(origin, text) for origin in origins)
+
+
+def _source(origin: LineOrigin, text: Located) -> Source:
+    if not origin.spans:
+        return Source(line=origin.line, turn=origin.turn, start=None, end=None, place="")
+    words, spans = set(WORD.findall(origin.line.casefold())), origin.spans[-_PLACES:]
+
+    def shared(span: Span) -> int:
+        content = text.read(span.start, span.end).casefold()
+        return sum(word in content for word in words)
+
+    best = max(spans, key=shared) if len(spans) > 1 else spans[0]
+    return Source(line=origin.line, turn=origin.turn, start=best.start, end=best.end, place=str(text.locate(best.start)))

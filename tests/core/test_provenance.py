@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from memagent.core import Provenance, Span
-from memagent.result import Ledger
+from dataclasses import replace
+
+import memagent
+from memagent.core import LineOrigin, Provenance, Span
+from memagent.result import Ledger, sources
 
 
 def span(start, end):
@@ -54,6 +57,42 @@ def test_a_merged_line_is_traced_to_notes_that_the_merge_showed():
     follower.update(2, span(20, 30), "", kind="note", reply="amber is 12")
     follower.update(3, span(10, 30), "amber: 12", kind="merge", reply="amber: 12")
     assert origins(follower) == {"amber: 12": (2, span(20, 30))}
+
+
+def test_a_reworded_line_keeps_where_it_came_from():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "1. The access code of Juniper station is 48213.")
+    follower.update(1, span(10, 20), "1. The guard is Bob.\n2. The access code of Juniper station is 48213.")
+    assert origins(follower) == {
+        "1. The guard is Bob.": (1, span(10, 20)),
+        "2. The access code of Juniper station is 48213.": (0, span(0, 10)),
+    }
+    follower.update(2, span(20, 30), "- Juniper station, access code: 48213")
+    assert origins(follower) == {"- Juniper station, access code: 48213": (0, span(0, 10))}
+
+
+def test_a_line_with_new_words_comes_from_its_turn_and_from_the_lines_that_it_replaced():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "The code is 48213.")
+    follower.update(1, span(10, 20), "The code is 48213. The guard is Bob.")
+    assert origins(follower) == {"The code is 48213. The guard is Bob.": (1, (*span(0, 10), *span(10, 20)))}
+    follower.update(2, span(20, 30), "The code is 48213. The guard is Bob. It rains.")
+    assert [one.spans for one in follower.origins] == [(*span(0, 10), *span(10, 20), *span(20, 30))]
+
+
+def test_a_new_line_does_not_come_from_one_that_stays_or_has_other_words():
+    follower = Provenance()
+    follower.update(0, span(0, 10), "- code of amber: 12\n- it rains in Oslo")
+    follower.update(1, span(10, 20), "- code of amber: 12\n- code of amber hall: 12")
+    assert origins(follower) == {"- code of amber: 12": (0, span(0, 10)), "- code of amber hall: 12": (1, span(10, 20))}
+
+
+def test_the_place_of_a_line_is_that_with_the_most_of_its_words():
+    document = memagent.from_text("The code is old: 11. " + "The code is new: 22. " + "It rains. ")
+    line = LineOrigin(line="- code: 22", turn=1, spans=(*span(0, 21), *span(21, 42), *span(42, 52)))
+    [found] = sources([line], document)
+    assert (found.start, found.end) == (21, 42)
+    assert sources([replace(line, spans=())], document)[0].start is None
 
 
 def test_a_reply_that_was_not_taken_is_no_note():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memagent.cli.console import err, plain, warn, write
 from memagent.cli.hints import Hint
 from memagent.documents import Document
-from memagent.grounding.verdict import Verdict
+from memagent.grounding.verdict import Quote, Verdict
 from memagent.grounding.words import meaning
 from memagent.result import Reading, indented
 from memagent.session import Session
@@ -35,6 +35,9 @@ def print_readings(session: Session, results: Sequence[Reading], hint: Hint, ver
         write((shown_answer(result), "bold green"))
         if result.verdict is not None:
             print_verdict(result.verdict)
+        elif result.quotes:
+            write("  not verified; its words are here:")
+            _print_quotes(result.quotes)
         if result.verification_error:
             err.print(f"[dim]verification: {plain(result.verification_error)}[/]", soft_wrap=True)
         if number == len(results) or not session.settings.together:  # else they have one memory
@@ -78,12 +81,16 @@ def print_verdict(verdict: Verdict) -> None:
     meant = meaning(verdict.status)
     said = meant.sentence[0].lower() + meant.sentence[1:]
     write((f"  {said}{':' if verdict.status in ('supported', 'partly') else ''}", _STYLES.get(meant.tone, "")))
-    for one in verdict.quotes:
+    _print_quotes(verdict.quotes)
+    for claim in verdict.unsupported if verdict.status == "partly" else ():
+        write((f"  no passage supports: {claim}", "yellow"))
+
+
+def _print_quotes(quotes: Sequence[Quote]) -> None:
+    for one in quotes:
         cited = " ".join(one.cited_text.split())
         field = f"{one.field}  " if one.field else ""
         write("  ", field, (f"“{cited}”", "italic"), (f"  {one.place}, turn {one.turn + 1}", "dim"))
-    for claim in verdict.unsupported if verdict.status == "partly" else ():
-        write((f"  no passage supports: {claim}", "yellow"))
 
 
 def _print_memory(result: Reading) -> None:

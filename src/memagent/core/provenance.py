@@ -2,6 +2,9 @@
 
 Where notes are merged, the turn that wrote a line showed no text but notes. Its line is then traced to those notes, or
 lines of the memory before, that hold its words: verbatim, or as few of them as it takes to cover the words that they know.
+
+A model that rewrites its memory also rewords it: it renumbers a list, or adds a sentence to a paragraph. Such a line is traced
+to the lines that it replaced, and, if it has words that none of them had, to the text of its turn as well.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from memagent.core.spans import merged
 from memagent.core.types import Span, TurnKind
 
 _WORD = re.compile(r"[^\W_]+")
+_MARK = re.compile(r"^(?:[-*•–>]|\(?\d{1,3}[.)])\s+")  # of an item of a list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,8 @@ class LineOrigin:
     """A line of the memory, the number of the turn that first wrote it and the spans shown in that turn.
 
     First means: since then the line has been in every memory. A line that was dropped and written again counts from its
-    return. Of a line merged from several notes, `turn` is the first of the turns that wrote them.
+    return. Of a line merged from several notes, or that only says again what lines before it said, `turn` is the first of the
+    turns that wrote them.
     """
 
     line: str
@@ -49,9 +54,12 @@ class Provenance:
             for origin in [_traced(line, turn, spans, known) for line in _lines(reply)]:
                 self._noted.setdefault(origin.line, origin)
                 insort(self._places, (origin.spans[0].start if origin.spans else 0, origin), key=itemgetter(0))
-        before, self._origins = self._origins, {}
-        for line in _lines(memory):
-            self._origins[line] = before.get(line) or self._noted.get(line) or LineOrigin(line=line, turn=turn, spans=spans)
+        before, lines = self._origins, _lines(memory)
+        kept = set(lines)
+        gone = {origin: _words(line) for line, origin in before.items() if line not in kept}
+        self._origins = {
+            line: before.get(line) or self._noted.get(line) or _reworded(line, turn, spans, gone) for line in lines
+        }
         if kind not in ("note", "merge") or list(before) != list(self._origins):
             self._noted, self._places = {}, []
 
@@ -88,7 +96,19 @@ def _lines(text: str) -> list[str]:
 
 
 def _words(line: str) -> set[str]:
-    return set(_WORD.findall(line.lower()))
+    return set(_WORD.findall(_MARK.sub("", line).lower()))
+
+
+def _reworded(line: str, turn: int, spans: tuple[Span, ...], gone: Mapping[LineOrigin, set[str]]) -> LineOrigin:
+    """The origin of a line that a turn wrote which took lines out: those of which it has more than half of the words."""
+    words = _words(line)
+    sources = {origin: known for origin, known in gone.items() if 2 * len(known & words) > len(known)}
+    if not sources:
+        return LineOrigin(line=line, turn=turn, spans=spans)
+    if words <= set().union(*sources.values()):
+        return _traced(line, turn, spans, sources)
+    where = {*spans, *(span for one in sources for span in one.spans)}
+    return LineOrigin(line=line, turn=turn, spans=tuple(sorted(where, key=lambda span: (span.start, span.end))))
 
 
 def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOrigin, set[str]]) -> LineOrigin:

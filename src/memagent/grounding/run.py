@@ -131,6 +131,8 @@ def _verdict(one: Answered, part: _Planned, results: Sequence[Completion | Model
         verdict = on_fields(one.fields, search_for_fields(one.fields, one.origins, text))
     else:
         verdict = verdict_by_search(one.answer, one.origins, text)
+    if error is not None and not replied:  # a search says where the words are; it is not the check that was to be made
+        verdict = Verdict(status=None, quotes=verdict.quotes)
     return Verified(verdict=replace(verdict, error=error), usage=usage_of(made for _, made in replied))
 
 

@@ -48,14 +48,15 @@ class Verdict:
     """Whether the document supports an answer.
 
     status       supported: each claim of the answer is; partly: some of them; unsupported: none; not_found: the answer says
-                 that the document does not hold one
+                 that the document does not hold one; None: it could not be verified, as `error` says, and the quotes are those of a
+                 search for its words
     quotes       passages with something of the answer, in the order of the document: those that support it, if any do.
                  Of an answer that is JSON, one for each field, in the order of the fields
     unsupported  the claims that no passage holds; of an answer that is JSON, its fields, as "pointer: value"
     error        why it could not be verified as it should have been, or None
     """
 
-    status: Status
+    status: Status | None
     quotes: tuple[Quote, ...] = ()
     unsupported: tuple[str, ...] = ()
     error: str | None = None
