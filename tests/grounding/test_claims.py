@@ -50,6 +50,26 @@ def test_an_answer_is_taken_apart_where_it_lists(answer: str, items: list[str]) 
         ("五年間だけ", ["契約期間は三年間とする"], False),
         ("yes", ["Either party may terminate."], True),
         ("yes", [], False),
+        ("12500 EUR", ["a monthly fee of EUR 12,500.00"], True),
+        ("12,500", ["a monthly fee of EUR 12,500.00"], True),
+        ("EUR 12.500,00", ["a monthly fee of EUR 12,500.00"], True),
+        ("12 500 EUR", ["a monthly fee of EUR 12,500.00"], True),
+        ("125,000", ["a monthly fee of EUR 12,500.00"], False),
+        ("EUR 3", ["The deposit is EUR 3 million."], False),
+        ("EUR 3 million", ["The deposit is EUR 3 million."], True),
+        ("EUR 3,000,000", ["The deposit is EUR 3 million."], True),
+        ("3 million", ["The deposit is EUR 3."], False),
+        ("2026-01-01", ["It begins on 1 January 2026."], True),
+        ("January 1st, 2026", ["It begins on 1.1.2026"], True),
+        ("2026-01-02", ["It begins on 1 January 2026."], False),
+        ("3 March 2024", ["on the 3rd of March in the year 2024"], True),
+        ("3 March", ["on 3 March 2024"], True),
+        ("at 10:30", ["at 10 or at 11:30"], False),
+        ("at 10:30", ["It begins at 10:30."], True),
+        ("0171 555 264", ["dial 0171 555 264"], True),
+        ("0171 555 265", ["dial 0171 555 264"], False),
+        ("5 %", ["a share of 5 per cent"], True),
+        ("12 to 15 people", ["12-15 people"], True),
     ],
 )
 def test_a_claim_is_held_by_passages_with_its_numbers_and_most_of_its_words(
@@ -66,3 +86,18 @@ def test_words_of_the_question_prove_nothing() -> None:
     assert not touches("Bob is the captain", "The captain sleeps", question)
     assert touches("Bob is the captain", "Bob sleeps", question)
     assert touches("Yes.", "anything", question)
+    assert held("12,500", ["Sum due: 12500"], question), "a number needs no word beside it"
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage", "there"),
+    [
+        ("Yes", "The deposit is EUR 9 million.", True),
+        ("Yes", "The deposit is EUR 3 million.", False),
+        ("No", "The deposit is EUR 3 million.", True),
+        ("No", "Service agreement between Alder GmbH and Birch Ltd.", False),
+        ("Yes", "Service agreement between Alder GmbH and Birch Ltd.", False),
+    ],
+)
+def test_yes_and_no_need_a_passage_about_the_question(answer: str, passage: str, there: bool) -> None:
+    assert held(answer, [passage], "Is the deposit EUR 9 million?") is there

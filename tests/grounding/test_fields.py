@@ -42,6 +42,10 @@ def test_the_fields_of_an_answer_are_named_as_json_pointers() -> None:
         ("Alder GmbH", "ALDER\n GmbH and Alder GmbHs", ["ALDER\n GmbH"]),
         ("30", "thirty (30) days, 300, 12,30", ["30"]),
         (True, "true", []),
+        (3, "EUR 3 million; it begins on 3 March 2024, on 03.03.2024 or 2024-03-03", []),
+        (3, "3 March 2024, and 3 instalments", ["3"]),
+        (2024, "it begins on 3 March 2024", ["3 March 2024"]),
+        (3000000, "EUR 3 million", ["3"]),
     ],
 )
 def test_values_are_found_as_people_write_them(value, text, found) -> None:
@@ -100,3 +104,10 @@ def test_values_that_say_nothing_are_no_fields() -> None:
     said = {"a": " ", "b": "**", "c": "\u200b", "d": "€", "e": "Not in the document.", "f": None}
     assert fields(said, "not in the document") == []
     assert [one.value for one in fields({"a": 0, "b": False, "c": "7"})] == [0, False, "7"]
+
+
+def test_a_field_that_is_named_after_a_scale_counts_in_it() -> None:
+    passage = Passage("The deposit is EUR 3 million.")
+    assert states(Field(pointer="/deposit_in_million_eur", value=3), passage)
+    assert not states(Field(pointer="/deposit_eur", value=3), passage)
+    assert not states(Field(pointer="/deposit_in_thousand_eur", value=3), passage)

@@ -137,6 +137,51 @@ def test_a_check_that_fails_leaves_the_answer_and_says_so() -> None:
     assert (made.verdict.status, made.verdict.error, made.usage.calls) == ("supported", "gone", 1)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Not in the document. The memory does not mention the CEO.",
+        "Answer: not in the document",
+        "**Answer:** Not in the document.\n(The memory is empty.)",
+    ],
+)
+def test_an_answer_that_begins_with_the_fixed_reply_found_nothing(answer: str) -> None:
+    made, _ = verified(answer, lambda turn: "no support")
+    assert (made.verdict.status, made.verdict.quotes) == ("not_found", ())
+
+
+def test_what_follows_the_fixed_reply_may_be_an_answer() -> None:
+    made, _ = verified("Not in the document. The fee is EUR 12,500.00.", copies("a monthly fee of EUR 12,500.00"))
+    assert (made.verdict.status, made.verdict.unsupported) == ("partly", ("Not in the document.",))
+
+
+@pytest.mark.parametrize("answer", ["—", "...", "!!!"])
+def test_an_answer_without_words_is_not_supported(answer: str) -> None:
+    made, _ = verified(answer, copies("a monthly fee of EUR 12,500.00"))
+    assert made.verdict.status == "unsupported"
+
+
+def test_a_quote_does_not_run_over_the_end_of_a_file(tmp_path) -> None:
+    for name in "MZ":
+        (tmp_path / f"{name}.txt").write_text(f"Owen Pell lives in {name}.", encoding="utf-8")
+    with memagent.load([tmp_path / "M.txt", tmp_path / "Z.txt"]) as document:
+        lines = [LineOrigin(line="Owen Pell: Z", turn=0, spans=(Span(start=0, end=len(document)),))]
+        made = plan_reading(
+            document,
+            "Where does Owen Pell live?",
+            reader=make_reader("memory"),
+            tokenizer=ByteTokenizer(),
+            profile=load_profile("default"),
+            budgets=Budgets(question=100, chunk=200, memory=100, answer=100),
+        )
+        one = Answered(plan=made, question="Where does Owen Pell live?", answer="M, Z", origins=lines)
+        [found] = verify([one], ScriptedModel(["Owen Pell lives in M.\nOwen Pell lives in Z."]), document)
+    assert [(one.cited_text, one.place.rpartition("/")[2]) for one in found.verdict.quotes] == [
+        ("Owen Pell lives in M.", "M.txt, line 1, offset 0"),
+        ("Owen Pell lives in Z.", "Z.txt, line 1, offset 0"),
+    ]
+
+
 def test_if_tokens_cannot_be_counted_any_more_the_words_are_searched_for() -> None:
     class Gone(ByteTokenizer):
         def count(self, text: str) -> int:

@@ -3,8 +3,8 @@
 Where notes are merged, the turn that wrote a line showed no text but notes. Its line is then traced to those notes, or
 lines of the memory before, that hold its words: verbatim, or as few of them as it takes to cover the words that they know.
 
-A model that rewrites its memory also rewords it: it renumbers a list, or adds a sentence to a paragraph. Such a line is traced
-to the lines that it replaced, and, if it has words that none of them had, to the text of its turn as well.
+A model that rewrites its memory also rewords it: it renumbers a list, or adds a sentence to a paragraph. Such a line is
+traced to the lines that it replaced, and, if it has words that none of them had, to the text of its turn as well.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LineOrigin:
     """A line of the memory, the number of the turn that first wrote it and the spans shown in that turn.
 
     First means: since then the line has been in every memory. A line that was dropped and written again counts from its
-    return. Of a line merged from several notes, or that only says again what lines before it said, `turn` is the first of the
-    turns that wrote them.
+    return. Of a line merged from several notes, or that only says again what lines before it said, `turn` is the first of
+    the turns that wrote them.
     """
 
     line: str

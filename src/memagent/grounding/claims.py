@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from memagent.grounding.normal import BULLET, NUMBER, WORD, normal, whole, wide
+from memagent.grounding.normal import BULLET, WORD, normal, whole, wide
+from memagent.grounding.quantities import Quantities, quantities
 
 _HELD = 0.5  # share of the words of a claim that the passages have to hold
 _SHORT = 4  # words of an item of a list that stands on one line
-_VERDICTS = frozenset({"yes", "no", "true", "false"})  # a claim about the question: it has no words to look for
+_AFFIRMED = frozenset({"yes", "true"})
+_VERDICTS = _AFFIRMED | {"no", "false"}  # a claim about the question: it has no words of its own to look for
+_FILLING = 3  # characters of words such as "is" and "the", which tell little of a question
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^\W\d_a-z])|(?<=[。！？])\s*(?![」』）])")
 _ITEM = re.compile(r"\s*[;、]\s*|\s*,\s+(?:and\s+|or\s+)?|\s+and\s+")
 
@@ -28,27 +31,33 @@ def claims(answer: str) -> tuple[str, ...]:
 def held(claim: str, passages: Sequence[str], question: str = "") -> bool:
     """Whether passages hold a claim: all of its numbers, and at least half of its other words that are not the question's.
 
-    A claim without such words ("yes") is held by any passage. The words are compared, not what they mean.
+    Numbers and dates are compared by what they mean, words as they are. A claim without such words answers the question:
+    "no" is held by passages with half of its words, "yes" by those that have its numbers as well.
     """
     if not passages:
         return False
     level, known = normal(claim).text, [normal(passage).text for passage in passages]
+    there, own = Quantities.of(known), quantities(level)
+    if not all(map(there.hold, own)):
+        return False
     if any(whole(level).search(text) for text in known):
         return True
-    numbers = {number for text in known for number in NUMBER.findall(text)}
-    if not set(NUMBER.findall(level)) <= numbers:
-        return False
-    words = units(claim) - units(question) - _VERDICTS or units(claim) - _VERDICTS
-    there = words & {word for passage in passages for word in units(passage)}
-    return len(there) >= _HELD * len(words)
+    for one in own:
+        level = level.replace(one.written, " ") if one.days else level  # a month is no other word
+    said, words = units(level), {word for passage in passages for word in units(passage)}
+    if said and said <= _VERDICTS:
+        sought = {word for word in units(question) if len(word) > _FILLING} or units(question)
+        asked = quantities(normal(question).text) if said & _AFFIRMED else []
+        return all(map(there.hold, asked)) and len(sought & words) >= _HELD * len(sought)
+    sought = said - units(question) - _VERDICTS or said - _VERDICTS
+    return len(sought & words) >= _HELD * len(sought)
 
 
 def touches(answer: str, passage: str, question: str = "") -> bool:
     """Whether a passage shares a number or word with an answer, those of the question apart, if the answer has any."""
-    numbers = set(NUMBER.findall(normal(answer).text))
+    own, there = quantities(normal(answer).text), Quantities.of([normal(passage).text])
     words = units(answer) - units(question) - _VERDICTS
-    shared = (words & units(passage)) | (numbers & set(NUMBER.findall(normal(passage).text)))
-    return bool(shared) or not words | numbers
+    return bool(words & units(passage)) or any(map(there.hold, own)) or not (words or own)
 
 
 def units(text: str) -> set[str]:

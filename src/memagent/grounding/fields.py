@@ -9,24 +9,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from memagent.core.outcomes import says
 from memagent.grounding.claims import held, units
 from memagent.grounding.normal import normal, whole
+from memagent.grounding.quantities import MONTHS, SCALES, dates, decimal, numbers, scaled
 
 Value: TypeAlias = str | int | float | bool
 
 _SHORT = 5  # words of a text that has to stand in a passage as it is; of a longer one, half of the words do
-_MONTHS = "january february march april may june july august september october november december".split()
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_SCALE = re.compile(rf"\s*({'|'.join(_SCALES)})\b", re.IGNORECASE)
-_PERCENT = re.compile(r"\s*(?:%|per\s?cent\b)", re.IGNORECASE)
-_GAP = "\u0020\u00a0\u2009\u202f'’"  # may stand between groups of three digits
-_NUMBER = re.compile(rf"(?<![\d.,])(?:\d{{1,3}}(?:[{_GAP}]\d{{3}})+|\d+)(?:[.,]\d+)*(?!\d)")
-_GROUPS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -64,11 +58,24 @@ class Passage:
 
     @cached_property
     def numbers(self) -> dict[Decimal, list[tuple[int, int]]]:
-        """The numbers that the text may mean, and where they stand."""
+        """The numbers that the text may mean, and where they stand. Of a date, only the year is one."""
         found: dict[Decimal, list[tuple[int, int]]] = {}
-        for match in _NUMBER.finditer(self.text):
-            for number in _meant(match[0], self.text[match.end() : match.end() + 20]):
-                found.setdefault(number, []).append(match.span())
+        whole_dates = list(dates(self.text))
+        for (start, end), values in numbers(self.text):
+            if not any(first <= start < last for (first, last), _ in whole_dates):
+                for value in values:
+                    found.setdefault(value, []).append((start, end))
+        for span, days in whole_dates:
+            for year in {day.year for day in days}:
+                found.setdefault(Decimal(year), []).append(span)
+        return found
+
+    @cached_property
+    def scaled(self) -> dict[tuple[Decimal, str], list[tuple[int, int]]]:
+        """The numbers that a scale word follows, as they are written, by number and word: (3, "million")."""
+        found: dict[tuple[Decimal, str], list[tuple[int, int]]] = {}
+        for span, number, scale in scaled(self.text):
+            found.setdefault((number, scale), []).append(span)
         return found
 
 
@@ -98,8 +105,11 @@ def places(one: Field, passage: Passage) -> Iterator[tuple[int, int]]:
     if isinstance(one.value, bool):
         return
     if not isinstance(one.value, str):
-        number = _decimal(str(abs(one.value)))  # a sign is said in many ways: −3, (3), a loss of 3
-        yield from passage.numbers.get(number, ()) if number is not None else ()
+        number = decimal(str(abs(one.value)))  # a sign is said in many ways: −3, (3), a loss of 3
+        if number is not None:
+            yield from passage.numbers.get(number, ())
+            for scale in (word for word in SCALES if word in one.pointer.lower()):  # /deposit_in_million: 3
+                yield from passage.scaled.get((number, scale), ())
         return
     if not one.value.strip():
         return
@@ -122,31 +132,6 @@ def states(one: Field, passage: Passage) -> bool:
     return whole(normal(one.value).text.strip() or one.value).search(passage.level) is not None
 
 
-def _meant(written: str, after: str) -> set[Decimal]:
-    """What a written number may mean: 1.500 is one and a half or fifteen hundred, with what stands after it."""
-    written = re.sub(f"[{_GAP}]", "", written)
-    readings = {written}
-    for point, mark in ((".", ","), (",", ".")):  # which of them separates the decimals
-        head, _, tail = written.partition(point)
-        if mark not in tail and (mark not in head or _GROUPS.fullmatch(head)):
-            readings.add(f"{head.replace(mark, '')}.{tail or 0}")
-    if _GROUPS.fullmatch(written):
-        readings.add(re.sub("[.,]", "", written))
-    found = {number for number in map(_decimal, readings) if number is not None}
-    if scale := _SCALE.match(after):
-        found |= {number * _SCALES[scale[1].lower()] for number in found}
-    if _PERCENT.match(after):
-        found |= {number / 100 for number in found}
-    return found
-
-
-def _decimal(text: str) -> Decimal | None:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return None
-
-
 def _day(value: str) -> date | None:
     try:
         return date.fromisoformat(value.strip()) if _ISO.fullmatch(value.strip()) else None
@@ -156,7 +141,7 @@ def _day(value: str) -> date | None:
 
 def _written(day: date) -> list[re.Pattern[str]]:
     """Patterns for the ways in which a date is written (English). Day and month in numbers may be either way round."""
-    name = _MONTHS[day.month - 1]
+    name = MONTHS[day.month - 1]
     month = rf"(?:{name}|{name[:3]}\.?|sept\.?)" if day.month == 9 else rf"(?:{name}|{name[:3]}\.?)"
     the_day, number, year = rf"0?{day.day}(?:st|nd|rd|th)?", rf"0?{day.month}", f"{day.year}"
     written = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,6 +19,8 @@ from memagent.grounding.fields import Field, fields
 from memagent.grounding.search import search_for_fields, verdict_by_search
 from memagent.grounding.verdict import Located, Verdict, on_fields
 from memagent.grounding.verification import Check, checks, field_checks, quotes_of_fields, verdict_by_model
+
+_ANSWER = re.compile(r"^[\s*_]*(?:final\s+)?answer[*_]*\s*[:：][\s*_]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +104,16 @@ def _not_found(one: Answered) -> bool:
     """Whether the answer, or each item of it, says that the document does not hold one, or is JSON without a value."""
     if one.fields is not None:
         return not one.fields
-    items = (one.answer, *claims(one.answer))
+    answer = _ANSWER.sub("", one.answer)
+    items = (answer, *claims(answer))
     form = one.plan.profile.not_found
     return says(items[0], form) or (len(items) > 1 and all(says(item, form) for item in items[1:]))
+
+
+def _refuses(one: Answered) -> bool:
+    """Whether a text begins by saying that the document does not hold an answer, and says more, perhaps why."""
+    items = claims(_ANSWER.sub("", one.answer)) if one.fields is None else ()
+    return bool(items) and says(items[0], one.plan.profile.not_found)
 
 
 def _verdicts(
@@ -131,6 +141,8 @@ def _verdict(one: Answered, part: _Planned, results: Sequence[Completion | Model
         verdict = on_fields(one.fields, search_for_fields(one.fields, one.origins, text))
     else:
         verdict = verdict_by_search(one.answer, one.origins, text)
+    if verdict.status == "unsupported" and _refuses(one):  # what else it says is no answer that was found
+        verdict = Verdict(status="not_found")
     if error is not None and not replied:  # a search says where the words are; it is not the check that was to be made
         verdict = Verdict(status=None, quotes=verdict.quotes)
     return Verified(verdict=replace(verdict, error=error), usage=usage_of(made for _, made in replied))

@@ -48,8 +48,8 @@ class Verdict:
     """Whether the document supports an answer.
 
     status       supported: each claim of the answer is; partly: some of them; unsupported: none; not_found: the answer says
-                 that the document does not hold one; None: it could not be verified, as `error` says, and the quotes are those of a
-                 search for its words
+                 that the document does not hold one; None: it could not be verified, as `error` says, and the quotes are
+                 those of a search for its words
     quotes       passages with something of the answer, in the order of the document: those that support it, if any do.
                  Of an answer that is JSON, one for each field, in the order of the fields
     unsupported  the claims that no passage holds; of an answer that is JSON, its fields, as "pointer: value"
@@ -77,9 +77,13 @@ class Verdict:
 
 
 def judged(asserted: Sequence[str], missing: Sequence[str], quotes: list[Quote]) -> Verdict:
-    """The verdict on claims of which no passage holds those that are `missing`."""
+    """The verdict on claims of which no passage holds those that are `missing`. Nothing supports an answer without any."""
     status: Status = (
-        "partly" if 0 < len(missing) < len(asserted) else "unsupported" if missing or not quotes else "supported"
+        "partly"
+        if 0 < len(missing) < len(asserted)
+        else "unsupported"
+        if missing or not quotes or not asserted
+        else "supported"
     )
     return Verdict(status=status, quotes=in_order(quotes), unsupported=tuple(missing))
 

@@ -166,14 +166,15 @@ def _rank(field: Field, check: Check, passage: Passage) -> tuple[int, bool]:
 
 
 def _quotes(check: Check, reply: str, text: Located, unsupported: str, by_line: bool = False) -> list[Quote]:
-    """The passages of a reply that stand in the place that was shown: the reply as a whole, or if it does not, its lines.
-    `by_line`: the lines first, so that each of several facts that follow one another has a passage of its own."""
+    """The passages of a reply that stand in the place that was shown: the reply as a whole, or if it does not, or runs over
+    the end of a file, its lines. `by_line`: the lines first, so that each of several facts that follow one another has a passage of its own."""
     if says(reply, unsupported):
         return []
     whole = [reply.strip().strip(_MARKS)]
     lines = [BULLET.sub("", line).strip().strip(_MARKS).strip() for line in reply.splitlines()]
     for passages in (lines, whole) if by_line else (whole, lines):
         places = [place for passage in passages for place in align(passage, text, [check.span])]
+        places = [place for place in places if text.locate(place.start).file == text.locate(place.end - 1).file]
         if places:
             return [quote(text, place, check.noted) for place in places]
     return []
