@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from memagent.structured import SchemaSource
 
 AUTO = "auto"
+_BUDGETS = ("question", "chunk", "memory", "answer", "reasoning")
 # The templates that `auto` may come to use: budgets have to hold the longest.
 _AUTO_TEMPLATES = ("update", "note", "gated", "round", "merge", "answer")
 # Settings that say where a served model is asked.
@@ -238,19 +239,12 @@ def _profile(opened: OpenModel, given: str | Path | Profile | None) -> Profile:
 
 def _budgets(opened: OpenModel, profile: Profile, chosen: ReadingOptions, templates: Sequence[str]) -> Budgets:
     engine, defaults = opened.engine, opened.defaults
+    values: Mapping[str, Any] = {**chosen}
+    given = {name: values.get(f"{name}_tokens") for name in _BUDGETS}
     if defaults.budgets:
-        base = with_overrides(Budgets(), **defaults.budgets.model_dump())
-    else:
-        template = template_tokens(profile, engine.tokenizer, engine.overhead, templates)
-        base = budgets_for(engine.window, template, max(map(profile.repeats, templates)))
-    return with_overrides(
-        base,
-        question=chosen.get("question_tokens"),
-        chunk=chosen.get("chunk_tokens"),
-        memory=chosen.get("memory_tokens"),
-        answer=chosen.get("answer_tokens"),
-        reasoning=chosen.get("reasoning_tokens"),
-    )
+        return with_overrides(with_overrides(Budgets(), **defaults.budgets.model_dump()), **given)
+    template = template_tokens(profile, engine.tokenizer, engine.overhead, templates)
+    return budgets_for(engine.window, template, max(map(profile.repeats, templates)), **given)
 
 
 def _sampling(temperature: float, top_p: float, seed: int | None) -> Sampling:

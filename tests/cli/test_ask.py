@@ -432,6 +432,20 @@ def test_a_narrow_model_says_what_it_answers_where_it_finds_nothing_and_when_its
     assert "  + " not in shown, "the memory was handed over: the answer's turn did not write it"
 
 
+def test_a_list_names_turns_and_questions_and_deleting_says_whose_memory_it_was(memagent, book, served):
+    first = memagent("ask", book, "-q", QUESTION, "--json", *served).json
+    follow = memagent("ask", "--from", first["reading"], "-q", "What is it?", "--json").json["reading"]
+    both = memagent("ask", book, "-q", QUESTION, "-q", "And who?", "--together", *served, "--memory-tokens", 100)
+    assert both.code == 0
+    listed = memagent("readings", "list").out
+    assert f" · {first['turns']} turns · " in listed
+    assert f"  {QUESTION} / And who?"[:60] in listed
+    deleted = memagent("readings", "delete", first["reading"])
+    told = f"from its memory, 1 more answered ({follow}): where its lines stand is no longer known"
+    assert told in " ".join(deleted.err.split())
+    assert "more answered" not in memagent("readings", "delete", follow).err
+
+
 def test_no_verification_asks_no_more_than_the_reading(memagent, book, served, server):
     values = memagent("ask", book, "-q", QUESTION, "--json", "--no-verify", *served).json
     assert (values["status"], values["quotes"], values["verification"]["calls"]) == (None, [], 0)

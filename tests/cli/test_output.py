@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from memagent.cli.console import exit_code
+from memagent.errors import OutputError
+from memagent.files import writing
 from tests.faults import Fault, FaultServer
 
 ODD = "a :key: b\u00a0c\u3000d \u0645\u06cc\u200c\u062e e\tf [red]g[/nope] \\[h] \u4f60"
@@ -130,6 +134,24 @@ def test_ids_are_whole_in_a_narrow_terminal(memagent, note, monkeypatch):
     for columns in ("80", "50", "30"):
         monkeypatch.setenv("COLUMNS", columns)
         assert reading in memagent("readings", "list").out
+
+
+@pytest.mark.parametrize("columns", ["0", "00", "", "x"])
+def test_an_answer_is_shown_on_a_terminal_that_does_not_know_its_width(note, columns):
+    with FaultServer(lambda _: "some words") as server:
+        done = spawned("ask", note, "-q", "x", *options(server), COLUMNS=columns)
+        lost = spawned("ask", note.with_name("none.txt"), "-q", "x", *options(server), COLUMNS=columns)
+    assert done.stdout.decode().splitlines()[0] == "some words"
+    assert b"none.txt" in lost.stderr
+
+
+def test_a_full_disk_has_the_exit_code_of_output_that_cannot_be_written(tmp_path):
+    def code(number: int) -> int:
+        with pytest.raises(OutputError) as raised, writing(tmp_path / "out"):
+            raise OSError(number, os.strerror(number))
+        return exit_code(raised.value)
+
+    assert [code(number) for number in (errno.ENOSPC, errno.EIO, errno.EACCES)] == [5, 5, 2]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")

@@ -96,6 +96,28 @@ def test_budgets_that_do_not_fit_say_what_would(changes, hint):
             check_budgets(replace(fits, **{told[1]: int(told[2]) + 1}), 80, window)
 
 
+@pytest.mark.parametrize("window", [1024, 4096, 8192, None, 40_000])
+@pytest.mark.parametrize(
+    "given", [{"reasoning": 300}, {"memory": 200}, {"memory": 90, "reasoning": 300}, {"chunk": 300}, {"question": 200}]
+)
+def test_the_other_budgets_share_the_room_that_given_ones_leave(window, given):
+    budgets = budgets_for(window, 80, **given, answer=None)
+    check_budgets(budgets, 80, window or 8192)
+    assert {name: getattr(budgets, name) for name in given} == given
+    plain = budgets_for(window, 80)
+    smaller = {"chunk": budgets.chunk, "memory": budgets.memory, "question": budgets.question}
+    assert all(smaller[name] <= getattr(Budgets(), name) for name in smaller if name not in given)
+    if (window or 8192) >= 8192:
+        assert budgets.chunk >= 0.9 * min(plain.chunk, given.get("chunk", 5000))
+
+
+def test_given_budgets_that_leave_no_room_stay_and_are_refused_later():
+    budgets = budgets_for(1024, 80, memory=600)
+    assert budgets.memory == 600
+    with pytest.raises(ConfigError, match=r"does not fit the window of 1024 tokens: .* 600 memory"):
+        check_budgets(budgets, 80, 1024)
+
+
 def test_a_hopeless_window_is_refused():
     with pytest.raises(ConfigError, match="window of 120 tokens is too small"):
         budgets_for(120, 90)

@@ -315,3 +315,13 @@ def test_memory_stays_flat_for_a_large_file(tmp_path: Path) -> None:
     assert bytes.fromhex(tail).decode() == line[-12:]
     assert int(number) == count
     assert float(growth) < 25
+
+
+@pytest.mark.parametrize("codec", ["base64", "hex", "rot13", "zlib", "undefined"])
+def test_a_codec_that_is_no_text_encoding_is_refused_and_not_believed(tmp_path: Path, codec: str) -> None:
+    (tmp_path / "a.txt").write_text("words")
+    with pytest.raises(ConfigError, match=f"encoding '{codec}' is not one Python knows"):
+        load([tmp_path / "a.txt"], encoding=codec)
+    (tmp_path / "a.html").write_bytes(b'<meta charset="%s"><p>caf\xe9 au lait</p>' % codec.encode())
+    with load([tmp_path / "a.html"]) as document:
+        assert "caf\u00e9 au lait" in document.read(0, len(document))

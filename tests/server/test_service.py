@@ -150,6 +150,19 @@ def test_files_are_uploaded_read_and_deleted(tmp_path) -> None:
         assert list((tmp_path / "files").iterdir()) == []
 
 
+def test_documents_of_a_key_have_a_limit_in_bytes_whatever_they_came_with(tmp_path) -> None:
+    with served(model(), tmp_path, limits=Limits(stored_bytes=2 * len(TEXT))) as client:
+        asked = {"question": "the code?", "text": TEXT}
+        ids = [client.post("/v1/readings", json=asked).json()["id"] for _ in range(2)]
+        full = client.post("/v1/readings", json=asked)
+        assert (full.status_code, "and the limit is 0 MB" in full.json()["error"]["message"]) == (409, True)
+        assert client.post("/v1/files", files={"file": ("a.txt", b"one")}).status_code == 409
+        assert len(list((tmp_path / "files").iterdir())) == 2
+        ended(client, ids[0])
+        client.delete(f"/v1/readings/{ids[0]}")
+        assert client.post("/v1/readings", json=asked).status_code == 202
+
+
 def test_what_comes_with_a_request_goes_with_its_reading(tmp_path) -> None:
     with served(model(), tmp_path, limits=Limits(files_per_key=1)) as client:
         client.post("/v1/files", files={"file": ("a.txt", b"one")})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,11 +17,13 @@ from rich.segment import Segment
 
 from memagent.cli import interrupts
 from memagent.cli.streams import OutputLost
-from memagent.errors import DocumentError, JournalError, MemagentError, MissingExtraError, ModelError
+from memagent.errors import DocumentError, JournalError, MemagentError, MissingExtraError, ModelError, OutputError
 from memagent.harmful import clean
 
 NOT_FOUND, USAGE, DOCUMENT, MODEL, UNWRITTEN, INTERRUPTED = 1, 2, 3, 4, 5, interrupts.EXIT_CODE
 
+if not os.environ.get("COLUMNS", "1").strip("0"):  # a terminal that does not know its width; nothing would be shown
+    del os.environ["COLUMNS"]
 # Answers go to standard output, everything else to standard error.
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
@@ -131,12 +135,15 @@ def _say(lines: list[str]) -> None:
             err.print(line, soft_wrap=True)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR")  # a disk without room, or one that fails
 
 
 def exit_code(error: MemagentError) -> int:
     """What a command ends with that this error ended."""
     if isinstance(error, JournalError) and getattr(error.__cause__, "sqlite_errorname", "").startswith(_UNWRITABLE):
+        return UNWRITTEN
+    if isinstance(error, OutputError) and getattr(error.__cause__, "errno", None) in _FULL:
         return UNWRITTEN
     if isinstance(error, DocumentError):
         return DOCUMENT

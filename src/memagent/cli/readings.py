@@ -17,6 +17,7 @@ import typer
 
 from memagent.cli.console import boundary, encodable, err, note, print_json, write
 from memagent.cli.show import print_verdict
+from memagent.core.readers.kept import KeptReader
 from memagent.errors import ConfigError
 from memagent.files import atomic_file, check_replaceable
 from memagent.journal import Journal, ReadingRecord, TurnEntry
@@ -42,10 +43,11 @@ def list_readings(
             return
         for record in records:
             when = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M")
-            turns = f"{record.turns}/{record.planned or '?'} turns"
+            ended = record.status == "answered"
+            turns = f"{record.turns} turns" if ended else f"{record.turns} of about {record.planned or '?'} turns"
             write((record.id, "bold"), (" · ".join(("", when, record.status, turns, _begin(_read(record)))), "dim"))
             came = _begin(record.answer or record.reason or "")
-            write(f"  {_begin(record.question)}", (f" → {came}" if came else "", "green" if record.answer else ""))
+            write(f"  {_begin(_asked(record))}", (f" → {came}" if came else "", "green" if record.answer else ""))
         if more:
             note(f"the newest {limit}; --limit shows more")
 
@@ -111,6 +113,9 @@ def delete(readings: Annotated[list[str], typer.Argument(metavar="ID...")]) -> N
             record = journal.show(reading)
             journal.delete(record.id)
             err.print(f"deleted {record.id}")
+            if rest := [one.id for one in journal.list(None) if _source(one) == record.id]:
+                shown = ", ".join(rest[:3]) + (", …" if len(rest) > 3 else "")
+                note(f"from its memory, {len(rest)} more answered ({shown}): where its lines stand is no longer known")
 
 
 def _write_page(journal: Journal, record: ReadingRecord, path: Path) -> None:
@@ -194,6 +199,19 @@ def _read(record: ReadingRecord) -> str:
     files = record.document.get("files")
     names = [str(one.get("name")) for one in files if isinstance(one, Mapping)] if isinstance(files, list) else []
     return f"{names[0]} and {len(names) - 1:,} more" if len(names) > 1 else names[0] if names else "a text"
+
+
+def _source(record: ReadingRecord) -> str:
+    """The id of the reading from whose memory a follow-up was asked, or ""."""
+    options = record.settings.get("reader_options")
+    asked = record.settings.get("reader") == KeptReader.name and isinstance(options, Mapping)
+    return str(options["reading"]) if asked and isinstance(options, Mapping) else ""
+
+
+def _asked(record: ReadingRecord) -> str:
+    """The question of a reading, or its questions."""
+    together = record.settings.get("together")
+    return " / ".join(map(str, together)) if isinstance(together, list) and together else record.question
 
 
 def _begin(text: str) -> str:

@@ -62,6 +62,9 @@ def serve(
     deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which the service ends a reading.")] = None,
     drain: _Drain = 0,
     files_per_key: Annotated[int, typer.Option(min=1, help="Number of uploaded files that are kept for each key.")] = 1000,
+    stored_mb_per_key: Annotated[
+        int, typer.Option(min=1, help="Megabytes of documents that are kept for each key.")
+    ] = 10_240,
     operator: _Operator = None,
     log_format: _LogFormat = "text",
 ) -> None:
@@ -87,6 +90,7 @@ def serve(
             queue_per_key=queue if queue_per_key is None else queue_per_key,
             upload_bytes=upload_mb << 20,
             files_per_key=files_per_key,
+            stored_bytes=stored_mb_per_key << 20,
             tokens_per_day=tokens_per_day,
             patience=patience,
             deadline=deadline,

@@ -116,13 +116,14 @@ def _print_costs(session: Session, results: Sequence[Reading], verbose: bool) ->
     window = session.settings.window
     ratio = f", {tokens / window:,.0f} × the window of {window:,}" if window and tokens > window else ""
     model = f"model {session.settings.model}" + (f" ({session.settings.identity})" if verbose else "")
+    used = f"{prompt:,} tokens in, {written:,} out" if prompt or not turns else "the server reports no tokens"
     counted = f"{tokens:,} tokens" if session.opened.engine.tokenizer.exact else f"about {tokens:,} tokens (estimated)"
     read = f"{counted} in {files} file{'s'[: files != 1]}{ratio} · {_read(shares)}" if tokens else "nothing read"
     err.print(
         f"[dim]{read} · {turns:,} turn{'s'[: turns != 1]}"
         f"{f', {turns - before:,} of them new' if before else ''}"
         f"{f' and {checks:,} to verify' if checks else ''} ·"
-        f" {prompt:,} tokens in, {written:,} out · {seconds:.1f} s · {plain(model)}[/]",
+        f" {used} · {seconds:.1f} s · {plain(model)}[/]",
         soft_wrap=True,
     )
 

@@ -58,7 +58,7 @@ class Encoding:
 def codec_name(encoding: str) -> str:
     """Python's own name of a text encoding. Raises ConfigError when there is none."""
     try:
-        b"".decode(encoding)
+        " ".encode(encoding)  # refuses codecs such as base64, which are for bytes
         return codecs.lookup(encoding).name
     except (LookupError, UnicodeError, ValueError) as error:
         raise ConfigError(f"encoding {encoding!r} is not one Python knows: try 'utf-8', 'cp1252' or 'utf-16'") from error

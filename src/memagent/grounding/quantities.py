@@ -1,6 +1,7 @@
 """Numbers and dates in a text, in the ways in which people write them.
 
-12500 is also "12,500.00", "12 500" and "12.5 thousand"; 1 March 2025 is also "March 1st, 2025", "2025-03-01" and "1/3/2025".
+12500 is also "12,500.00", "12 500" and "12.5 thousand"; 1 March 2025 is also "March 1st, 2025", "2025-03-01" and
+"1/3/2025".
 """
 
 from __future__ import annotations

@@ -167,7 +167,8 @@ def _rank(field: Field, check: Check, passage: Passage) -> tuple[int, bool]:
 
 def _quotes(check: Check, reply: str, text: Located, unsupported: str, by_line: bool = False) -> list[Quote]:
     """The passages of a reply that stand in the place that was shown: the reply as a whole, or if it does not, or runs over
-    the end of a file, its lines. `by_line`: the lines first, so that each of several facts that follow one another has a passage of its own."""
+    the end of a file, its lines. `by_line`: the lines first, so that each of several facts that follow one another has a
+    passage of its own."""
     if says(reply, unsupported):
         return []
     whole = [reply.strip().strip(_MARKS)]

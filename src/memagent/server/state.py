@@ -61,6 +61,7 @@ class Service:
         with self._keeping:  # those that come together count too
             if len(self.store.files(owner)) >= self.limits.files_per_key:
                 raise HTTPException(409, f"you have {self.limits.files_per_key:,} files, the limit: delete some first")
+            self._check_room(owner)
             return self.store.keep(owner, _clean(name), source)
 
     async def begin(self, job: Job, documents: Sequence[str | Part]) -> Job:
@@ -72,6 +73,7 @@ class Service:
             ids = []
             for document in documents:
                 if isinstance(document, Part):
+                    await asyncio.to_thread(self._check_room, job.owner)
                     name, source = _clean(document.name), document.source
                     kept = await asyncio.to_thread(self.store.keep, job.owner, name, source, part=True)
                     refused.callback(self.store.drop, kept)
@@ -82,6 +84,15 @@ class Service:
             refused.pop_all()
         log.noted(reading=job.id)
         return job
+
+    def _check_room(self, owner: str) -> None:
+        """Raises HTTPException if the documents of an owner take all of their room."""
+        if (stored := self.store.stored(owner)) >= self.limits.stored_bytes:
+            raise HTTPException(
+                409,
+                f"your documents take {stored >> 20:,} MB, and the limit is {self.limits.stored_bytes >> 20:,} MB: delete"
+                " files, and readings that brought a document, first",
+            )
 
     async def ask(
         self, parent: Job, question: str, options: Mapping[str, Any], request: Mapping[str, Any] | None = None

@@ -173,6 +173,12 @@ class Store:
             rows = db.execute(query, [owner]).fetchall()
         return [StoredFile(**dict(row)) for row in rows]
 
+    def stored(self, owner: str) -> int:
+        """The bytes of all documents of an owner, those that came with requests too."""
+        with self._use() as db:
+            (total,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM files WHERE owner = ?", [owner]).fetchone()
+        return int(total)
+
     def path(self, file: StoredFile) -> Path:
         """Where a file lies."""
         return self._path(file.id, file.name)

@@ -18,6 +18,8 @@ class Limits:
     queue           jobs that wait, beyond which new ones are refused (429); `queue_per_key` of one key
     upload_bytes    bytes of a request's body, and so of a document that is uploaded
     files_per_key   uploaded files that are kept
+    stored_bytes    bytes of documents of a key that are kept: uploaded files, and those that came with requests. A document
+                    that is accepted below the limit may exceed it
     tokens_per_day  tokens in and out of a key on a day (UTC); None: no limit. A reading that has begun may exceed it
     patience        seconds for which a reading waits for a model's server that is away, or for room on the disk, before it
                     fails
@@ -31,6 +33,7 @@ class Limits:
     queue_per_key: int = 1000
     upload_bytes: int = 256 << 20
     files_per_key: int = 1000
+    stored_bytes: int = 10 << 30
     tokens_per_day: int | None = None
     patience: float = 600.0
     deadline: float | None = None

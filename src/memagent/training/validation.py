@@ -75,8 +75,8 @@ def asked_in_both(training: Sequence[TaskMix], validation: Sequence[ValidationTa
                 shared += 1
         if samples and shared:
             found.append(
-                f"{shared:,} of {len(samples.entries):,} samples of {one.file} have a question and an answer that are trained"
-                " on: their scores do not say what the model makes of other questions"
+                f"{shared:,} of {len(samples.entries):,} samples of {one.file} have a question and an answer that are"
+                " trained on: their scores do not say what the model makes of other questions"
             )
     return found
 
