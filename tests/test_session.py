@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import memagent
+from memagent.core import Completion
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
 from memagent.session import Session
@@ -201,6 +202,19 @@ def test_a_verification_that_failed_is_tried_again_on_resume(journal):
     again = memagent.resume(first.id, text, model=scripted(), journal=journal)
     assert (again.answer, again.quotes[0].alignment) == ("4821973", "exact")
     assert journal.show(first.id).verdicts is not None
+
+
+def test_reasoning_that_uses_up_the_answer_says_which_budget_to_raise():
+    def thinks(turn):
+        return Completion(text="<think>Let me see. The code", finish="length") if turn.kind == "answer" else "m"
+
+    with pytest.raises(memagent.ModelReplyError, match=r"not ended its reasoning at its last token: .* --reasoning-tokens"):
+        memagent.read(memagent.from_text(TEXT), "the code?", model=scripted(thinks), **OPTIONS)
+
+
+def test_several_questions_are_not_one():
+    with pytest.raises(memagent.ConfigError, match="it must be a text: use read_many"):
+        memagent.read(memagent.from_text(TEXT), ["the code?", "and who?"], model=scripted(), **OPTIONS)
 
 
 def test_an_empty_answer_is_asked_again_on_resume(journal):

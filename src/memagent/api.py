@@ -124,7 +124,7 @@ def read(document: Source, question: str, **options: Unpack[ReadOptions]) -> Rea
     the reading. Its attribute `reading` is the id of the reading in the journal, None if none was entered; what the watcher
     raises has it, too.
     """
-    [result] = read_many(document, [question], **options)
+    [result] = read_many(document, [_one(question)], **options)
     return _answered(result)
 
 
@@ -140,7 +140,7 @@ def read_many(document: Source, questions: str | Sequence[str], **options: Unpac
 
 async def aread(document: Source, question: str, **options: Unpack[ReadOptions]) -> Reading:
     """As `read`, without blocking the event loop."""
-    [result] = await aread_many(document, [question], **options)
+    [result] = await aread_many(document, [_one(question)], **options)
     return _answered(result)
 
 
@@ -149,6 +149,13 @@ async def aread_many(document: Source, questions: str | Sequence[str], **options
     async with without_blocking(_session(document, options)) as session:
         readings = await cancellable(lambda: _started(session, questions, options))
         return _made(await _arun(session, readings, options), options)
+
+
+def _one(question: str) -> str:
+    """Raises ConfigError for questions where one is read for."""
+    if not isinstance(question, str):
+        raise ConfigError(f"the question is {question!r}; it must be a text: use read_many for several")
+    return question
 
 
 def resume(id: str, document: Source | None = None, **options: Unpack[ResumeOptions]) -> Reading:

@@ -223,3 +223,14 @@ def _source(origin: LineOrigin, text: Located) -> Source:
 
     best = max(spans, key=shared) if len(spans) > 1 else spans[0]
     return Source(line=origin.line, turn=origin.turn, start=best.start, end=best.end, place=str(text.locate(best.start)))
+
+
+def no_answer(mistake: str, cut: bool) -> str:
+    """Why a reading has no answer: its schema's `mistake`, or a reply that was `cut` before its reasoning had ended."""
+    if mistake:
+        return f"the answer does not follow its schema: {mistake}"
+    why = (
+        ", because it had not ended its reasoning at its last token: give it more with --reasoning-tokens"
+        " (`reasoning_tokens` in Python)"
+    )
+    return f"the model gave an empty answer{why if cut else ''}"

@@ -15,6 +15,7 @@ from memagent import tracing
 from memagent.choice import Choice, choose, with_reader
 from memagent.core import Chunks, LineOrigin, Plan, State, Text
 from memagent.core import reading as protocol
+from memagent.core.outcomes import reply_text
 from memagent.core.readers.kept import KeptReader
 from memagent.core.readers.together import TogetherState
 from memagent.core.types import Usage
@@ -27,7 +28,7 @@ from memagent.grounding.run import Answered, Verified, averify, is_json, verify
 from memagent.growth import Beginning, base, check_grown, keep
 from memagent.journal import Journal, ReadingRecord, TurnEntry, check_text
 from memagent.models.open import OpenModel
-from memagent.result import Ledger, Reading, sources
+from memagent.result import Ledger, Reading, no_answer, sources
 from memagent.settings import AUTO, Settings, as_begun, asked_together, make_plan
 from memagent.threads import check_cancelled
 
@@ -38,7 +39,8 @@ class Progress:
 
     `earlier` is what the engine took, in seconds, before the reading was resumed. `closed` says that the journal has its
     answer already, `identity` is the model that gave it before, and `verdicts` is what the journal has of a verification,
-    one for each question. `resumed`: turns that the journal had already.
+    one for each question. `resumed`: turns that the journal had already. `cut`: the last reply had no more tokens before
+    its reasoning ended.
     """
 
     plan: Plan
@@ -49,6 +51,7 @@ class Progress:
     closed: bool = False
     identity: str = ""
     verdicts: Sequence[Verified | None] = ()
+    cut: bool = False
     resumed: int = 0
 
     @property
@@ -63,8 +66,9 @@ class Progress:
 
     def add(self, record: TurnRecord) -> None:
         """Adds a finished turn."""
-        self.state = record.state
-        said = {"text": record.completion.text, **costs(record.completion)}
+        self.state, completion = record.state, record.completion
+        self.cut = completion.finish == "length" and not reply_text(completion, "", False)[0]
+        said = {"text": completion.text, **costs(completion)}
         self.ledger.add(record.number, record.kind, record.spans, record.outcome, record.memory, said)
 
 
@@ -362,7 +366,7 @@ class Session:
     def _result(self, reading: Progress, result: Transcript | ModelError, began: float) -> Reading:
         cause = result if isinstance(result, ModelError) else None
         if cause is None and not reading.state.answer:
-            cause = ModelReplyError(_no_answer(reading.state))
+            cause = ModelReplyError(no_answer(reading.state.mistake, reading.cut))
         self._close(reading, began)  # one that was killed after its answer, before this was entered
         if cause is not None and self.journal is not None and reading.id is not None:
             self.journal.fail(reading.id, str(cause))
@@ -401,12 +405,6 @@ def _ended(
         turns, resumed = reading.ledger.turns, reading.resumed
         span.ended(turns=turns, resumed=resumed, status=None if more else first.status, error=first.cause)
     return [result for results in made for result in results]
-
-
-def _no_answer(state: State) -> str:
-    if state.mistake:
-        return f"the answer does not follow its schema: {state.mistake}"
-    return "the model gave an empty answer"
 
 
 def restore(journal: Journal, id: str, plan: Plan) -> Progress:

@@ -48,7 +48,8 @@ def print_estimate(
     write(f"document   {values['characters']:,} characters, {counted}, {files}")
     reason = f": {values['reason']}" if "reason" in values else ""
     write(f"reader     {values['reader']}{reason}")
-    write(f"readings   {values['readings']}, {values['chunks']:,} chunks, {_calls(values)}")
+    chunks = f"{values['chunks']:,} chunk{'s' if values['chunks'] != 1 else ''}"
+    write(f"readings   {values['readings']}, {chunks}, {_calls(values)}")
     write(f"tokens     at most {values['prompt_tokens']:,} in, {values['completion_tokens']:,} out{_LIMIT}")
     if checks := values["verification"]:
         tokens = f"{checks['prompt_tokens']:,} tokens in, {checks['completion_tokens']:,} out"
@@ -65,7 +66,7 @@ def print_estimate(
 def _calls(values: Mapping[str, Any]) -> str:
     """How many calls: of a reader that decides how much it reads, the most there can be."""
     most = "at most " if values["reader"] in ("parallel", "search", "reread", "gated") else ""
-    return f"{most}{values['calls']:,} calls"
+    return f"{most}{values['calls']:,} call{'s' if values['calls'] != 1 else ''}"
 
 
 def estimate(session: Session, questions: Sequence[str], price_in: float | None, price_out: float | None) -> dict[str, Any]:
