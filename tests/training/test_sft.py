@@ -241,3 +241,19 @@ def test_a_run_goes_on_from_any_model_folder(config: SftConfig, whole: Path, tmp
     first = next(line["train"]["loss"] for line in lines(whole) if "train" in line)
     assert losses[0] < 0.9 * first
     assert (tmp_path / "best" / "memagent.toml").read_text() == (whole / "best" / "memagent.toml").read_text()
+
+
+def test_of_scores_that_are_equal_the_lower_loss_is_better(config: SftConfig, start: Path, monkeypatch) -> None:
+    trainer, log = Trainer(config, start), type("Log", (), {"metrics": lambda *_: None})()
+    found = iter([(0.0, 8.3), (0.0, 8.2), (0.0, 8.25), (0.5, 9.0), (0.5, 9.0)])
+
+    def scores(_: Trainer) -> dict[str, dict[str, float]]:
+        row, loss = next(found)
+        return {"a": {"row": row, "loss": loss - 0.1}, "b": {"row": row, "loss": loss + 0.1}, "mean": {"row": row}}
+
+    monkeypatch.setattr(sft, "validate", scores)
+    assert [sft._validated(trainer, log) for _ in range(5)] == [True, True, False, True, False]
+    assert (trainer.best, trainer.best_loss) == (0.5, 9.0)
+    again = Trainer(config, start)
+    again.restore(trainer.state())
+    assert (again.best, again.best_loss) == (0.5, 9.0)
