@@ -59,6 +59,7 @@ def test_an_answer_is_taken_apart_where_it_lists(answer: str, items: list[str]) 
         ("EUR 3 million", ["The deposit is EUR 3 million."], True),
         ("EUR 3,000,000", ["The deposit is EUR 3 million."], True),
         ("3 million", ["The deposit is EUR 3."], False),
+        ("The deposit is EUR 3 million", ["The deposit is EUR 3."], False),
         ("2026-01-01", ["It begins on 1 January 2026."], True),
         ("January 1st, 2026", ["It begins on 1.1.2026"], True),
         ("2026-01-02", ["It begins on 1 January 2026."], False),
