@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from memagent.grounding.claims import claims, held, touches
+from memagent.grounding.fields import Field, Passage, states
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,27 @@ def test_an_answer_is_taken_apart_where_it_lists(answer: str, items: list[str]) 
         ("0171 555 265", ["dial 0171 555 264"], False),
         ("5 %", ["a share of 5 per cent"], True),
         ("12 to 15 people", ["12-15 people"], True),
+        ("192.168.0.1", ["listens at 192.168.0.1:8080"], True),
+        ("10:30", ["Open 10:30-11:00"], True),
+        ("4.5.1", ["openssl 4.5.1-2"], True),
+        ("1.5.2020", ["vom 1.5.2020-6.5.2020"], True),
+        ("Matthew 5:3", ["Matthew 5:3-12"], True),
+        ("On 1 March 2025", ["The contract was signed 1 March 2025."], True),
+        ("Since 1 March 2025", ["Member from 1 March 2025"], True),
+        ("on 12 May 1990", ["12/5/1990"], True),
+        ("May 5, 2020 at 10:00", ["5 May 2020, 10:00"], True),
+        ("3 million", ["population: 3,000,000"], True),
+        ("12.5 thousand", ["12500"], True),
+        ("4.5 billion", ["4,500 million"], True),
+        ("The company raised 2.5 million dollars in funding", ["The company raised $2.5m in funding"], True),
+        ("Revenue was 3,250 million dollars", ["Revenue (in millions of dollars): 3,250"], True),
+        ("2 million to 3 million people", ["between 2 and 3 million people"], True),
+        ("The budget was 3 million dollars", ["a $3-million budget in dollars"], True),
+        ("Python 3.10", ["Python 3.1"], False),
+        ("section 4.10", ["section 4.1"], False),
+        ("$1,500", ["1.5 litres"], False),
+        ("In week 3 120 patients were treated", ["120 patients were treated in week 3"], True),
+        ("EUR 12,50", ["EUR 12.50"], True),
     ],
 )
 def test_a_claim_is_held_by_passages_with_its_numbers_and_most_of_its_words(
@@ -102,3 +126,41 @@ def test_words_of_the_question_prove_nothing() -> None:
 )
 def test_yes_and_no_need_a_passage_about_the_question(answer: str, passage: str, there: bool) -> None:
     assert held(answer, [passage], "Is the deposit EUR 9 million?") is there
+
+
+@pytest.mark.parametrize(
+    ("question", "passage"),
+    [
+        ("Does she have more than 3 children?", "She has 5 children."),
+        ("Did revenue grow by more than 10%?", "Revenue grew 12%"),
+        ("Does the lease end after 2024?", "The lease ends on 1 March 2025."),
+        ("他是在北京出生的吗？", "他出生在北京"),
+    ],
+)
+def test_yes_to_a_comparison_needs_no_number_of_the_question(question: str, passage: str) -> None:
+    assert held("Yes", [passage], question)
+
+
+def test_a_number_may_be_without_the_scale_that_the_question_has() -> None:
+    passage = "About 3 million people live there"
+    assert held("3", [passage], "How many million people live there?")
+    assert not held("3", [passage], "How many people live there?")
+
+
+def test_many_numbers_and_dates_take_time_that_grows_with_their_number() -> None:
+    def looked_at(lines: int) -> int:
+        text, calls = "2024-03-01 10:30:05 INFO request 17 took 3.5 ms\n" * lines, 0
+
+        def count(frame: object, event: str, _: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            assert states(Field(pointer="/x", value=17), Passage(text))
+            assert held("at 17", [text])
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert looked_at(400) < 5 * looked_at(100)

@@ -106,6 +106,19 @@ def test_values_that_say_nothing_are_no_fields() -> None:
     assert [one.value for one in fields({"a": 0, "b": False, "c": "7"})] == [0, False, "7"]
 
 
+def test_a_field_that_is_named_after_a_part_of_a_date_is_stated_by_it() -> None:
+    for pointer, value, passage in (
+        ("/day", 1, "on 1 March 2025"),
+        ("/month", 3, "2025-03-01"),
+        ("/year", 2025, "1.3.2025"),
+    ):
+        assert states(Field(pointer=pointer, value=value), Passage(passage))
+    assert not states(Field(pointer="/days", value=2), Passage("on 1 March 2025"))
+    assert states(Field(pointer="/revenue_bn", value=3.2), Passage("a revenue of 3.2 billion"))
+    assert states(Field(pointer="/amount_mio", value=3), Passage("3 million"))
+    assert not states(Field(pointer="/amount_minimum", value=3), Passage("3 million"))
+
+
 def test_a_field_that_is_named_after_a_scale_counts_in_it() -> None:
     passage = Passage("The deposit is EUR 3 million.")
     assert states(Field(pointer="/deposit_in_million_eur", value=3), passage)

@@ -16,11 +16,18 @@ from typing import Any, TypeAlias
 from memagent.core.outcomes import says
 from memagent.grounding.claims import held, units
 from memagent.grounding.normal import normal, whole
-from memagent.grounding.quantities import MONTHS, SCALES, dates, decimal, numbers, scaled
+from memagent.grounding.quantities import MONTHS, dates, decimal, numbers, scaled, within
 
 Value: TypeAlias = str | int | float | bool
 
 _SHORT = 5  # words of a text that has to stand in a passage as it is; of a longer one, half of the words do
+# Names of fields that count in a scale: deposit_in_million, revenue_bn, amount_mio.
+_IN_SCALE = {
+    "thousand": re.compile(r"thousand|(?:^|[^a-z])(?:k|tsd)(?:$|[^a-z])"),
+    "million": re.compile(r"million|(?:^|[^a-z])(?:mn?|mio)(?:$|[^a-z])"),
+    "billion": re.compile(r"billion|(?:^|[^a-z])(?:bn|mrd)(?:$|[^a-z])"),
+    "trillion": re.compile(r"trillion|(?:^|[^a-z])tn(?:$|[^a-z])"),
+}
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -60,15 +67,19 @@ class Passage:
     def numbers(self) -> dict[Decimal, list[tuple[int, int]]]:
         """The numbers that the text may mean, and where they stand. Of a date, only the year is one."""
         found: dict[Decimal, list[tuple[int, int]]] = {}
-        whole_dates = list(dates(self.text))
+        spans = [span for span, _ in self.dates]
         for (start, end), values in numbers(self.text):
-            if not any(first <= start < last for (first, last), _ in whole_dates):
-                for value in values:
-                    found.setdefault(value, []).append((start, end))
-        for span, days in whole_dates:
+            for value in values if within(start, spans) is None else ():
+                found.setdefault(value, []).append((start, end))
+        for span, days in self.dates:
             for year in {day.year for day in days}:
                 found.setdefault(Decimal(year), []).append(span)
         return found
+
+    @cached_property
+    def dates(self) -> list[tuple[tuple[int, int], frozenset[date]]]:
+        """The dates of the text, and where they stand."""
+        return list(dates(self.text))
 
     @cached_property
     def scaled(self) -> dict[tuple[Decimal, str], list[tuple[int, int]]]:
@@ -108,8 +119,11 @@ def places(one: Field, passage: Passage) -> Iterator[tuple[int, int]]:
         number = decimal(str(abs(one.value)))  # a sign is said in many ways: −3, (3), a loss of 3
         if number is not None:
             yield from passage.numbers.get(number, ())
-            for scale in (word for word in SCALES if word in one.pointer.lower()):  # /deposit_in_million: 3
+            name = one.pointer.rpartition("/")[2].lower()
+            for scale in (scale for scale, names in _IN_SCALE.items() if names.search(name)):  # /deposit_in_million: 3
                 yield from passage.scaled.get((number, scale), ())
+            for part in (part for part in ("day", "month") if part in name):  # of a date
+                yield from (span for span, days in passage.dates if any(getattr(day, part) == number for day in days))
         return
     if not one.value.strip():
         return

@@ -7,20 +7,26 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from typing import TypeAlias, TypeVar
 
 from memagent.grounding import normal
 
+Place: TypeAlias = tuple[int, int]
+T = TypeVar("T")
+
 SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 MONTHS = "january february march april may june july august september october november december".split()
-_SCALE = re.compile(rf"\s*({'|'.join(SCALES)})\b", re.IGNORECASE)
+_SCALE = re.compile(rf"[\s-]{{0,3}}({'|'.join(SCALES)})s?\b", re.IGNORECASE)
+_SHORT_SCALES = {"k": 10**3, "m": 10**6, "mn": 10**6, "mio": 10**6, "bn": 10**9, "tn": 10**12}  # or metres, or others
+_SHORT_SCALE = re.compile(rf"\s?({'|'.join(sorted(_SHORT_SCALES, key=len, reverse=True))})\b", re.IGNORECASE)
 _PERCENT = re.compile(r"\s*(?:%|per\s?cent\b)", re.IGNORECASE)
 _GAP = "\u0020\u00a0\u2009\u202f'’"  # may stand between groups of three digits
 NUMBER = re.compile(rf"(?<![\d.,])(?:\d{{1,3}}(?:[{_GAP}]\d{{3}})+|\d+)(?:[.,]\d+)*(?!\d)")
-_WRITTEN = re.compile(rf"(?<![\d.,])\d{{1,3}}(?:[{_GAP}]\d{{3}})+(?:[.,]\d+)*(?![\d:/-])|{normal.NUMBER.pattern}")
 _GROUPS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+")
 _MONTH = rf"(?P<month>{'|'.join(rf'{name[:3]}(?:{name[3:]})?' if name[3:] else name for name in MONTHS)}|sept)\.?"
 _DATE = re.compile(
@@ -34,14 +40,13 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number or a date of a text, as it is `written` there and what it may mean. `scale` is the word after a number, such
-    as "million", and `parts` are the numbers in a date. 10:30 or 4.5.1 mean nothing but themselves."""
+    """A number of a text, as it is `written` there and what it may mean. `scale` is the word after it, such as "million",
+    and `days` is what the date may mean that it is part of. 10:30 or 4.5.1 mean nothing but themselves."""
 
     written: str
     scale: str = ""
     values: frozenset[Decimal] = frozenset()
     days: frozenset[date] = frozenset()
-    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,44 +54,47 @@ class Quantities:
     """The numbers and dates of texts, to look others up in."""
 
     written: set[tuple[str, str]] = field(default_factory=set)
-    values: set[Decimal] = field(default_factory=set)
+    values: set[tuple[Decimal, int]] = field(default_factory=set)
     days: set[date] = field(default_factory=set)
+    scales: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, levels: Iterable[str]) -> Quantities:
-        """Those of levelled texts. The numbers in a date count as numbers, too."""
+        """Those of levelled texts."""
         found = cls()
         for level in levels:
-            for pattern in (_WRITTEN, normal.NUMBER):
-                found.written.update((match[0], _scale(level, match.end())) for match in pattern.finditer(level))
-            found.values.update(value for _, values in numbers(level) for value in values)
+            found.written.update((match[0], scale_after(level, match.end())) for match in normal.NUMBER.finditer(level))
+            found.values.update(_exact(value) for _, values in numbers(level) for value in values)
             found.days.update(day for _, days in dates(level) for day in days)
+            found.scales.update(scale for scale in SCALES if scale in level)
         return found
 
-    def hold(self, one: Quantity) -> bool:
-        """Whether it stands in the texts: written alike, or with the same meaning."""
-        if one.days:
-            return bool(one.days & self.days) or all((part, "") in self.written for part in one.parts)
-        return (one.written, one.scale) in self.written or bool(one.values & self.values)
+    def hold(self, one: Quantity, about: str = "") -> bool:
+        """Whether a number stands in the texts: written alike, or with the same meaning. A scale word belongs to it: 3 is
+        not "3 million", unless the question that it answers is `about` millions; and "3 million" may be 3 in a table of
+        millions."""
+        if one.days & self.days or any(_exact(value) in self.values for value in one.values):
+            return True
+        if (one.written, one.scale) in self.written:
+            return True
+        if one.scale:
+            return one.scale in self.scales and (one.written, "") in self.written
+        return any((one.written, scale) in self.written for scale in SCALES if scale in about)
 
 
 def quantities(level: str) -> list[Quantity]:
-    """The numbers and dates of a levelled text."""
-    whole_dates, found = list(dates(level)), list[Quantity]()
-    for (start, end), days in whole_dates:
-        written = level[start:end]
-        found.append(Quantity(written=written, days=days, parts=tuple(normal.NUMBER.findall(written))))
-    meant = dict(numbers(level))
-    for match in _WRITTEN.finditer(level):
-        if not any(start <= match.start() < end for (start, end), _ in whole_dates):
-            values = meant.get(match.span(), frozenset())
-            found.append(Quantity(written=match[0], scale=_scale(level, match.end()), values=values))
+    """The numbers of a levelled text, those in its dates too."""
+    days, meant = list(dates(level)), list(numbers(level))
+    found = []
+    for match in normal.NUMBER.finditer(level):
+        scale = scale_after(level, match.end())
+        found.append(Quantity(written=match[0], scale=scale, values=_at(meant, match.span()), days=_at(days, match.span())))
     return found
 
 
-def dates(text: str) -> Iterator[tuple[tuple[int, int], frozenset[date]]]:
-    """The dates of a text with a year of four digits: the characters of each, and the days that it may mean. Day and month
-    in numbers may be either way round."""
+def dates(text: str) -> Iterator[tuple[Place, frozenset[date]]]:
+    """The dates of a text with a year of four digits, in order: the characters of each, and the days that it may mean. Day
+    and month in numbers may be either way round."""
     for match in _DATE.finditer(text):
         of = match.groupdict()
         if of["year3"]:
@@ -101,26 +109,29 @@ def dates(text: str) -> Iterator[tuple[tuple[int, int], frozenset[date]]]:
             yield match.span(), days
 
 
-def numbers(text: str) -> Iterator[tuple[tuple[int, int], frozenset[Decimal]]]:
-    """The numbers of a text: the characters of each, and what it may mean. With a scale word after it, that is so many
-    times more and not itself: "3 million" is not 3."""
+def numbers(text: str) -> Iterator[tuple[Place, frozenset[Decimal]]]:
+    """The numbers of a text, in order: the characters of each, and what it may mean. With a scale word after it, that is so
+    many times more and not itself: "3 million" is not 3. "3m" may be both."""
     for match in NUMBER.finditer(text):
-        found, scale = readings(match[0]), _scale(text, match.end())
-        if scale:
+        found = readings(match[0])
+        if scale := scale_after(text, match.end()):
             found = {number * SCALES[scale] for number in found}
+        elif short := _SHORT_SCALE.match(text, match.end()):
+            found |= {number * _SHORT_SCALES[short[1].lower()] for number in found}
         if _PERCENT.match(text, match.end()):
             found |= {number / 100 for number in found}
         yield match.span(), frozenset(found)
 
 
-def scaled(text: str) -> Iterator[tuple[tuple[int, int], Decimal, str]]:
+def scaled(text: str) -> Iterator[tuple[Place, Decimal, str]]:
     """The numbers that a scale word follows, as they are written: the characters of each, the number and the word."""
     for match in NUMBER.finditer(text):
-        if scale := _scale(text, match.end()):
+        if scale := scale_after(text, match.end()):
             yield from ((match.span(), number, scale) for number in readings(match[0]))
 
 
-def _scale(text: str, end: int) -> str:
+def scale_after(text: str, end: int) -> str:
+    """The scale word that stands after a number which ends there, or ""."""
     found = _SCALE.match(text, end)
     return found[1].lower() if found else ""
 
@@ -144,6 +155,24 @@ def decimal(text: str) -> Decimal | None:
         return Decimal(text)
     except InvalidOperation:
         return None
+
+
+def within(place: int, spans: list[Place]) -> int | None:
+    """The number of the one of these spans, in order and apart, in which a place lies, or None."""
+    number = bisect_right(spans, place, key=lambda span: span[0]) - 1
+    return number if number >= 0 and place < spans[number][1] else None
+
+
+def _at(found: list[tuple[Place, frozenset[T]]], part: Place) -> frozenset[T]:
+    """What is known of the span in which a part of the text lies."""
+    number = bisect_right(found, part[0], key=lambda one: one[0][0]) - 1
+    return found[number][1] if number >= 0 and part[1] <= found[number][0][1] else frozenset()
+
+
+def _exact(value: Decimal) -> tuple[Decimal, int]:
+    """A number with as many decimals as it is written with, if it is no whole one: version 3.10 is not 3.1."""
+    whole = value == value.to_integral_value()
+    return value, 0 if whole else int(value.as_tuple().exponent)
 
 
 def _day(year: int, month: int, day: int) -> date | None:

@@ -154,7 +154,8 @@ class ChunkReader(ABC):
         pieces = self._pieces(plan, state)
         halves = halve(plan.text, pieces[0]) if pieces else None
         if halves is None:
-            shown = "the whole document" if self.answer_spans(plan) else "the question and the memory"
+            whole = "the whole document" if plan.excerpt is None else "the excerpt of the document"
+            shown = whole if self.answer_spans(plan) else "the question and the memory"
             raise ContextTooLongError(
                 f"the server's window is too small for {'one character' if pieces else shown}:"
                 " use smaller budgets or a larger window"
