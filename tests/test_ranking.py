@@ -131,3 +131,22 @@ def test_indexes_go_with_the_last_reading_of_their_document(tmp_path):
         assert list((tmp_path / "journal.indexes").iterdir()) == []
         shutil.rmtree(tmp_path / "journal.indexes")
         journal.delete(begun(journal, document(0.1), "Where is word1?"))
+
+
+def test_a_plan_alone_leaves_no_index(tmp_path):
+    with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
+        opened = OpenModel(engine=ScriptedModel(lambda turn: "noted"))
+        settings = make_settings(opened, model="scripted", profile="default", reader="retrieve", chunk_tokens=3000)
+
+        def planned(*, only: bool) -> list[str]:
+            ranking._indexes.clear()
+            session = Session(LONG, opened, settings, journal)
+            if only:
+                session.only_plans()
+            list(session.plans(["Where is word1?"]))
+            return [path.name for path in journal.beside(LONG.digest).glob("*")]
+
+        assert planned(only=True) == []
+        kept = planned(only=False)
+        assert len(kept) == 1
+        assert planned(only=True) == kept

@@ -31,6 +31,7 @@ class Cuts:
         self._tokenizer = tokenizer
         self._known: dict[tuple[str, int], Chunks] = {}
         self._kept = set[tuple[str, int]]()
+        self.stores = True
 
     @classmethod
     def of(cls, settings: Settings, journal: Journal | None) -> Self:
@@ -43,8 +44,9 @@ class Cuts:
         return partial(self._cut, digest, first)
 
     def ranker(self, digest: str) -> Ranker:
-        """A ranker for the passages of the text with that digest."""
-        return partial(bm25, folder=self._journal.beside(digest)) if self._journal else bm25
+        """A ranker for the passages of the text with that digest. Its index goes with the readings of the journal, so that
+        what only looks at a plan (`stores` is False) leaves none."""
+        return partial(bm25, folder=self._journal.beside(digest), store=self.stores) if self._journal else bm25
 
     @contextmanager
     def kept(self, digest: str) -> Iterator[list[Cut]]:

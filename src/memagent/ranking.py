@@ -37,12 +37,12 @@ _indexes: OrderedDict[tuple[int, bytes], tuple[weakref.ref[Any], Ranking]] = Ord
 _lock = Lock()
 
 
-def bm25(text: Text, passages: Sequence[Span], query: str, *, folder: Path | None = None) -> list[int]:
+def bm25(text: Text, passages: Sequence[Span], query: str, *, folder: Path | None = None, store: bool = True) -> list[int]:
     """The numbers of the passages, the best first; of equal ones the earlier.
 
     Okapi BM25 as Lucene scores it (k1 1.5, b 0.75); lower-cased words of two and more characters, without English stop
-    words; each character of scripts that have no spaces. `folder` is for the indexes of this text alone. Raises
-    MissingExtraError without bm25s.
+    words; each character of scripts that have no spaces. `folder` is for the indexes of this text alone; without `store`,
+    nothing is added to it. Raises MissingExtraError without bm25s.
     """
     places = array("Q", (place for span in passages for place in (span.start, span.end)))
     key = (id(text), hashlib.sha256(places.tobytes()).digest())
@@ -50,16 +50,16 @@ def bm25(text: Text, passages: Sequence[Span], query: str, *, folder: Path | Non
         known = _indexes.get(key)
         if known is None:
             kept = folder / f"{_FORMAT}-{key[1].hex()}" if folder and len(text) >= _LONG else None
-            known = _indexes[key] = (weakref.ref(text, partial(_forget, key)), index(text, passages, kept))
+            known = _indexes[key] = (weakref.ref(text, partial(_forget, key)), index(text, passages, kept, store=store))
             while len(_indexes) > _KEPT:
                 _indexes.popitem(last=False)
         _indexes.move_to_end(key)
     return known[1](query)
 
 
-def index(text: Text, passages: Sequence[Span], kept: Path | None = None) -> Ranking:
+def index(text: Text, passages: Sequence[Span], kept: Path | None = None, *, store: bool = True) -> Ranking:
     """A function from a query to the numbers of the passages, best first. If the folder `kept` holds the index, it is not
-    made again; otherwise it is stored there, if it can be. Raises MissingExtraError without bm25s."""
+    made again; otherwise `store` puts it there, if it can be. Raises MissingExtraError without bm25s."""
     try:
         import bm25s
     except ImportError as error:
@@ -68,7 +68,7 @@ def index(text: Text, passages: Sequence[Span], kept: Path | None = None) -> Ran
     model = _loaded(kept, count) if kept else None
     if model is None:
         model = _indexed(text, passages)
-        if kept and model is not None:
+        if kept and store and model is not None:
             with suppress(OSError):  # a full disk: the next process makes the index again
                 _store(model, kept)
 

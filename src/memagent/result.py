@@ -221,7 +221,7 @@ def _source(origin: LineOrigin, text: Located) -> Source:
         content = text.read(span.start, span.end).casefold()
         return sum(word in content for word in words)
 
-    best = max(spans, key=shared) if len(spans) > 1 else spans[0]
+    best = max(reversed(spans), key=shared) if len(spans) > 1 else spans[0]
     return Source(line=origin.line, turn=origin.turn, start=best.start, end=best.end, place=str(text.locate(best.start)))
 
 

@@ -130,6 +130,10 @@ class Session:
         cutter, ranker = self._cuts.cutter(digest, first), self._cuts.ranker(digest)
         return make_plan(text, question, self.settings, self.opened, cutter, ranker)
 
+    def only_plans(self) -> None:
+        """From now on, plans leave nothing on disk: no reading will be entered that it would go with."""
+        self._cuts.stores = False
+
     def tokens(self, plan: Plan) -> int:
         """The tokens of the document that a plan is for. Where the reader shows an excerpt, they are estimated from that:
         counting them takes minutes in a document of many megabytes."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -96,19 +97,50 @@ def test_budgets_that_do_not_fit_say_what_would(changes, hint):
             check_budgets(replace(fits, **{told[1]: int(told[2]) + 1}), 80, window)
 
 
-@pytest.mark.parametrize("window", [1024, 4096, 8192, None, 40_000])
-@pytest.mark.parametrize(
-    "given", [{"reasoning": 300}, {"memory": 200}, {"memory": 90, "reasoning": 300}, {"chunk": 300}, {"question": 200}]
-)
-def test_the_other_budgets_share_the_room_that_given_ones_leave(window, given):
-    budgets = budgets_for(window, 80, **given, answer=None)
-    check_budgets(budgets, 80, window or 8192)
+GIVEN = [
+    {"reasoning": 300},
+    {"memory": 200},
+    {"memory": 90, "reasoning": 300},
+    {"chunk": 300},
+    {"question": 200},
+    {"chunk": 200, "answer": 400},
+    {"chunk": 200, "memory": 64},
+]
+
+
+@pytest.mark.parametrize("window", [1024, 4096, 8192, 40_000])
+@pytest.mark.parametrize("given", GIVEN)
+def test_the_chunk_gives_way_to_budgets_that_are_given(window, given):
+    budgets = budgets_for(window, 80, **given)
+    check_budgets(budgets, 80, window)
     assert {name: getattr(budgets, name) for name in given} == given
-    plain = budgets_for(window, 80)
-    smaller = {"chunk": budgets.chunk, "memory": budgets.memory, "question": budgets.question}
-    assert all(smaller[name] <= getattr(Budgets(), name) for name in smaller if name not in given)
-    if (window or 8192) >= 8192:
-        assert budgets.chunk >= 0.9 * min(plain.chunk, given.get("chunk", 5000))
+    usual = budgets_for(window, 80)
+    others = {name for name in ("question", "memory", "answer") if name not in given}
+    if window > 1024:
+        assert all(getattr(budgets, name) == getattr(usual, name) for name in others)
+    if "chunk" not in given:
+        assert usual.chunk // 3 <= budgets.chunk <= usual.chunk
+
+
+@pytest.mark.parametrize("given", [{"reasoning": 8000}, {"memory": 3500}, {"chunk": 7700}, *GIVEN])
+def test_a_window_that_is_not_known_bounds_nothing(given):
+    budgets, usual = budgets_for(None, 300, **given), budgets_for(None, 300)
+    assert budgets == replace(usual, **given)
+
+
+@pytest.mark.parametrize("window", [1024, 2048, 4096, 8192, 16_000])
+def test_more_of_one_budget_never_leaves_more_for_a_chunk(window):
+    for name in ("reasoning", "memory", "question", "answer"):
+        chunks = []
+        for tokens in range(8, window, window // 64):
+            budgets = budgets_for(window, 80, **{name: tokens})
+            try:
+                check_budgets(budgets, 80, window)
+            except ConfigError:
+                break
+            chunks.append(budgets.chunk)
+        assert len(chunks) > 5
+        assert all(later <= before + 8 for before, later in pairwise(chunks)), name
 
 
 def test_given_budgets_that_leave_no_room_stay_and_are_refused_later():

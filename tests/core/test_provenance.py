@@ -68,7 +68,7 @@ def test_a_reworded_line_keeps_where_it_came_from():
         "2. The access code of Juniper station is 48213.": (0, span(0, 10)),
     }
     follower.update(2, span(20, 30), "- Juniper station, access code: 48213")
-    assert origins(follower) == {"- Juniper station, access code: 48213": (0, span(0, 10))}
+    assert origins(follower) == {"- Juniper station, access code: 48213": (2, (*span(0, 10), *span(20, 30)))}
 
 
 def test_a_line_with_new_words_comes_from_its_turn_and_from_the_lines_that_it_replaced():
@@ -78,6 +78,27 @@ def test_a_line_with_new_words_comes_from_its_turn_and_from_the_lines_that_it_re
     assert origins(follower) == {"The code is 48213. The guard is Bob.": (1, (*span(0, 10), *span(10, 20)))}
     follower.update(2, span(20, 30), "The code is 48213. The guard is Bob. It rains.")
     assert [one.spans for one in follower.origins] == [(*span(0, 10), *span(10, 20), *span(20, 30))]
+
+
+def test_a_line_that_changed_its_mind_comes_from_the_turn_that_did_as_well():
+    for before, after in (
+        ("- Rovers 3, United 2", "- Rovers 2, United 3"),
+        ("The door was not locked.", "The door was locked."),
+        ("- Suspects: Anna Berg, Carl Dorn", "- Suspects: Carl Dorn"),
+    ):
+        follower = Provenance()
+        follower.update(0, span(0, 10), before)
+        follower.update(1, span(10, 20), after)
+        assert origins(follower)[after][0] == 1
+        assert span(10, 20)[0] in origins(follower)[after][1]
+
+
+def test_items_of_one_form_do_not_come_from_each_other():
+    follower = Provenance()
+    for turn in range(60):
+        lines = [f"- City {100 + one} has a population of {7000 + one}" for one in range(turn, turn + 4)]
+        follower.update(turn, span(10 * turn, 10 * turn + 10), "\n".join(lines))
+    assert {len(one.spans) for one in follower.origins} == {1}
 
 
 def test_a_new_line_does_not_come_from_one_that_stays_or_has_other_words():

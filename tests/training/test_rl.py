@@ -26,6 +26,7 @@ from memagent.tasks.lazy_text import LazyText
 from memagent.tasks.samples import Sample
 from memagent.training.checkpoints import Checkpoints
 from memagent.training.config import load_config
+from memagent.training.inputs import Inputs
 from memagent.training.model import load_model
 from memagent.training.rl import Batch, Trainer, run, summary
 from memagent.training.rl_config import RlConfig
@@ -416,14 +417,21 @@ def test_a_run_that_needs_the_weights_of_its_start_does_not_go_on_from_others(co
     changed = bytearray(weights.read_bytes())
     changed[-2:] = b"\x00\x3c"
     weights.write_bytes(changed)
-    with pytest.raises(TrainingError, match=r"model\.safetensors has changed since the run began, and its adapters"):
+    with pytest.raises(TrainingError, match=r"is not the one that the run began with, and its adapters"):
         run(load_config(config_file, RlConfig, [*common, "steps=2"]), Launch(out, resume=True))
     assert Checkpoints(out).folder("last").name == "000001"
+
+    weights.rename(start / "model-00001-of-00001.safetensors")
+    with pytest.raises(TrainingError, match=r"is not the one that the run began with"):
+        Inputs.of(out, load_config(config_file, RlConfig, common), resumed=True).check_start(str(start))
+    (start / "model-00001-of-00001.safetensors").rename(weights)
+    moved = [f"start={shutil.copytree(model_folder('embedded'), tmp_path / 'moved')}", *common[1:], "steps=1"]
+    assert run(load_config(config_file, RlConfig, moved), Launch(out, resume=True)).step == 1, "the same, elsewhere"
 
     console = Console(file=io.StringIO(), width=200)
     free = load_config(config_file, RlConfig, [*common, "steps=2", "algorithm.kl=0"])
     assert run(free, Launch(out, resume=True, console=console)).step == 2, "its own weights are in the checkpoint"
-    assert f"{weights} has changed since the run read it" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"start: {weights.name} has changed since the run read it" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_wrong_model_is_an_error_in_one_line(config_file: Path, tmp_path: Path) -> None:

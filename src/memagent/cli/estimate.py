@@ -74,6 +74,7 @@ def estimate(session: Session, questions: Sequence[str], price_in: float | None,
 
     For the reader `auto`, `choices` has the same numbers for every reader that it could have chosen.
     """
+    session.only_plans()
     with cutting(session):
         plans = list(session.plans(questions))
     values = _numbers(session, session.settings.reader, plans, price_in, price_out)

@@ -14,6 +14,7 @@ from memagent.errors import ConfigError
 JOIN_SLACK = 8
 PAPER_WINDOW = 8192
 _CHUNK_SHARES = 5  # of a window of eight, as in the paper
+_LEAST_CHUNK = 5  # thirds of a memory, before the memory gets smaller as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,29 +72,45 @@ def template_tokens(
 
 
 def budgets_for(window: int | None, template: int, repeats: int = 0, **given: int | None) -> Budgets:
-    """Budgets for a window of `window` tokens: the paper's if they fit, otherwise scaled down in proportion. Those that are
-    `given` by name stay, and the others share the room that they leave.
+    """Budgets for a window of `window` tokens: the paper's if they fit, otherwise scaled down in proportion.
+
+    Those that are `given` by name replace what they would be. If they then take too much of a window that is known, the
+    chunk gives way, and if that does not do, all that were not given.
 
     A window that is not known (None) is taken to be the paper's 8192. A larger window is not used up: the paper's
     proportions were what the method was trained with. `template` are the tokens of wording, and `repeats` says how often
     a turn shows the question again. Raises ConfigError for a window too small to read in.
     """
-    budgets = with_overrides(Budgets(), **given)
     fixed = {name: value for name, value in given.items() if value is not None}
-    window = PAPER_WINDOW if window is None else window
-    shown = {"question": 1 + repeats, "memory": 2, "reasoning": 1}  # how often the longest turn has room for each
-    need = budgets.chunk + sum(times * getattr(budgets, name) for name, times in shown.items())
-    if need + template <= window:
+    usual = replace(_scaled(PAPER_WINDOW if window is None else window, template, repeats), **fixed)
+    if window is None or max(_turns(usual, template, repeats)) <= window:
+        return usual
+    for part in range(max(usual.question, usual.memory), 7, -1):
+        small = {name: min(part, getattr(usual, name)) for name in ("question", "memory", "answer")}
+        least = replace(usual, **{"chunk": max(part * _LEAST_CHUNK // 3, MIN_CHUNK_TOKENS), **small, **fixed})
+        if max(_turns(least, template, repeats)) <= window:
+            update, _ = _turns(least, template, repeats)
+            return least if "chunk" in fixed else replace(least, chunk=min(usual.chunk, least.chunk + window - update))
+    return usual  # it does not fit: the check before the first call says so
+
+
+def _scaled(window: int, template: int, repeats: int) -> Budgets:
+    budgets = Budgets()
+    if max(_turns(budgets, template, repeats)) <= window:
         return budgets
-    room = window - template - sum(times * fixed.get(name, 0) for name, times in shown.items()) - fixed.get("chunk", 0)
-    small = sum(shown[name] for name in ("question", "memory") if name not in fixed)  # shares of the size of a memory
-    part = min(room // (small + (0 if "chunk" in fixed else _CHUNK_SHARES) or 1), Budgets().memory)
-    chunk = min(Budgets().chunk, room - small * part)
-    if part >= 8 and (chunk >= MIN_CHUNK_TOKENS or "chunk" in fixed):
-        return with_overrides(Budgets(question=part, memory=part, answer=part, chunk=max(chunk, MIN_CHUNK_TOKENS)), **given)
-    if fixed:  # what is given does not fit: the check before the first call says so
-        return with_overrides(budgets_for(window, template, repeats), **given)
-    raise ConfigError(f"a window of {window} tokens is too small: the prompt wording alone takes {template}")
+    room = window - template
+    part = room // (3 + repeats + _CHUNK_SHARES)
+    chunk = room - (3 + repeats) * part
+    budgets_fit = chunk >= MIN_CHUNK_TOKENS and part >= 8
+    if not budgets_fit:
+        raise ConfigError(f"a window of {window} tokens is too small: the prompt wording alone takes {template}")
+    return Budgets(question=part, memory=part, answer=part, chunk=min(budgets.chunk, chunk))
+
+
+def _turns(budgets: Budgets, template: int, repeats: int) -> tuple[int, int]:
+    """Tokens of the longest memory update, and of the answer's turn."""
+    shown = template + (1 + repeats) * budgets.question + budgets.memory
+    return shown + budgets.chunk + budgets.update_tokens, shown + budgets.answer_tokens
 
 
 def check_budgets(budgets: Budgets, template: int, window: int | None, answer_note: int = 0) -> None:

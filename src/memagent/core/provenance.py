@@ -3,8 +3,8 @@
 Where notes are merged, the turn that wrote a line showed no text but notes. Its line is then traced to those notes, or
 lines of the memory before, that hold its words: verbatim, or as few of them as it takes to cover the words that they know.
 
-A model that rewrites its memory also rewords it: it renumbers a list, or adds a sentence to a paragraph. Such a line is
-traced to the lines that it replaced, and, if it has words that none of them had, to the text of its turn as well.
+A model that rewrites its memory also rewords it: it renumbers a list, or adds a sentence to a paragraph. A line with the
+same words is traced to the one that it replaced, and another to those that it replaced and to the text of its turn.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LineOrigin:
     """A line of the memory, the number of the turn that first wrote it and the spans shown in that turn.
 
     First means: since then the line has been in every memory. A line that was dropped and written again counts from its
-    return. Of a line merged from several notes, or that only says again what lines before it said, `turn` is the first of
-    the turns that wrote them.
+    return; one that says what a line before it said, in another form, counts from that. Of a line merged from several
+    notes, `turn` is the first of the turns that wrote them.
     """
 
     line: str
@@ -95,20 +95,31 @@ def _lines(text: str) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
 
 
+def _said(line: str) -> list[str]:
+    return _WORD.findall(_MARK.sub("", line).lower())
+
+
 def _words(line: str) -> set[str]:
-    return set(_WORD.findall(_MARK.sub("", line).lower()))
+    return set(_said(line))
 
 
 def _reworded(line: str, turn: int, spans: tuple[Span, ...], gone: Mapping[LineOrigin, set[str]]) -> LineOrigin:
-    """The origin of a line that a turn wrote which took lines out: those of which it has more than half of the words."""
-    words = _words(line)
-    sources = {origin: known for origin, known in gone.items() if 2 * len(known & words) > len(known)}
-    if not sources:
-        return LineOrigin(line=line, turn=turn, spans=spans)
-    if words <= set().union(*sources.values()):
-        return _traced(line, turn, spans, sources)
+    """The origin of a line that a turn wrote which took lines out. If it says what one of them said, it has the origin of
+    that. Otherwise it comes from the text of the turn, and from those of which it has more than half of the words, and one
+    of the numbers, if they have any."""
+    said = _said(line)
+    for origin in gone:
+        if _said(origin.line) == said:
+            return LineOrigin(line=line, turn=origin.turn, spans=origin.spans)
+    words = set(said)
+    sources = [one for one, known in gone.items() if 2 * len(known & words) > len(known) and _shares(known, words)]
     where = {*spans, *(span for one in sources for span in one.spans)}
     return LineOrigin(line=line, turn=turn, spans=tuple(sorted(where, key=lambda span: (span.start, span.end))))
+
+
+def _shares(known: set[str], words: set[str]) -> bool:
+    numbers = {word for word in known if word.isdigit()}
+    return not numbers or bool(numbers & words)
 
 
 def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOrigin, set[str]]) -> LineOrigin:

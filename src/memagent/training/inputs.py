@@ -22,6 +22,7 @@ from memagent.models.open import model_folder
 from memagent.tasks.files import SampleFile
 
 _NOTE = "inputs.json"
+_START = "start: "
 _OF_A_MODEL = ("config.json", "*.safetensors", "*.bin")
 
 
@@ -40,13 +41,14 @@ def measured_on(values: Any) -> str:
 
 
 def model_digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of the configuration and the weights in a model folder."""
-    return {str(path): _digest(path) for name in _OF_A_MODEL for path in sorted(folder.glob(name))}
+    """The SHA-256 of the configuration and the weights in a model folder, by the names of their files."""
+    return {f"{_START}{path.name}": _digest(path) for name in _OF_A_MODEL for path in sorted(folder.glob(name))}
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The digests of what a run reads now, and of what it read before it was resumed."""
+    """The digests of what a run reads now, and of what it read before it was resumed. Those of the model that it started
+    from, wherever that lies, are by the names of its files."""
 
     now: Mapping[str, str]
     before: Mapping[str, str]
@@ -64,12 +66,14 @@ class Inputs:
         return [path for path, digest in self.now.items() if self.before.get(path, digest) != digest]
 
     def check_start(self, start: str) -> None:
-        """Raises TrainingError if the weights in the folder `start` are not those of before."""
-        known = model_digests(model_folder(start))
-        if changed := [path for path in self.changed if path in known]:
+        """Raises TrainingError if the model in the folder `start` is not the one of before."""
+        now, before = (
+            {name: digest for name, digest in files.items() if name.startswith(_START)} for files in (self.now, self.before)
+        )
+        if before and now != before:
             raise TrainingError(
-                f"{changed[0]} has changed since the run began, and its adapters or its reference (algorithm.kl) belong to"
-                " the weights that it had: put them back, or begin a new run"
+                f"the model in {start} is not the one that the run began with, and its adapters or its reference"
+                " (algorithm.kl) belong to that: put it back, or begin a new run"
             )
 
     def write(self, run: Path) -> None:
