@@ -90,6 +90,7 @@ def test_an_answer_is_taken_apart_where_it_lists(answer: str, items: list[str]) 
         ("Revenue was 3,250 million dollars", ["Revenue (in millions of dollars): 3,250"], True),
         ("2 million to 3 million people", ["between 2 and 3 million people"], True),
         ("The budget was 3 million dollars", ["a $3-million budget in dollars"], True),
+        ("between 2 and 3 million people", ["from 2 million to 3 million people"], True),
         ("Python 3.10", ["Python 3.1"], False),
         ("section 4.10", ["section 4.1"], False),
         ("$1,500", ["1.5 litres"], False),

@@ -47,7 +47,7 @@ def held(claim: str, passages: Sequence[str], question: str = "") -> bool:
     if any(not _scaled_after(level, text, match) for text in known for match in whole(level).finditer(text)):
         return True
     there, own = Quantities.of(known), quantities(level)
-    if not all(there.hold(one, asked) for one in own):
+    if not all(there.hold(one, f"{asked} {level}") for one in own):
         return False
     said, words = units(claim), {word for passage in passages for word in units(passage)}
     if said and said <= _VERDICTS:

@@ -71,8 +71,8 @@ class Quantities:
 
     def hold(self, one: Quantity, about: str = "") -> bool:
         """Whether a number stands in the texts: written alike, or with the same meaning. A scale word belongs to it: 3 is
-        not "3 million", unless the question that it answers is `about` millions; and "3 million" may be 3 in a table of
-        millions."""
+        not "3 million", unless the text that it stands in is `about` millions ("2 to 3 million"), or its question is; and
+        "3 million" may be 3 in a table of millions."""
         if one.days & self.days or any(_exact(value) in self.values for value in one.values):
             return True
         if (one.written, one.scale) in self.written:
