@@ -18,7 +18,9 @@ _COMPARING = frozenset(
     "than more less fewer over under above below before after until least most exceed exceeds within between older younger"
     " earlier later longer shorter higher lower greater smaller".split()
 )
-_AROUND = frozenset("on in at by of to from since until till the a an is was it for about around am vom seit ab".split())
+_AROUND = frozenset(
+    "and or between on in at by of to from since until till the a an is was it for about around am vom seit ab".split()
+)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^\W\d_a-z])|(?<=[。！？])\s*(?![」』）])")
 _ITEM = re.compile(r"\s*[;、]\s*|\s*,\s+(?:and\s+|or\s+)?|\s+and\s+")
 
