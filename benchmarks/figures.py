@@ -17,7 +17,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from benchmarks.at_length import Scores, gains, interval, of
-from benchmarks.figures_of_questions import false_finds, gates, names_and_wordings, natural_questions
+from benchmarks.figures_of_questions import chains_in_rounds, false_finds, gates, names_and_wordings, natural_questions
 from benchmarks.plots import (
     BLUE,
     GREEN,
@@ -443,6 +443,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         names_and_wordings,
         gates,
         false_finds,
+        chains_in_rounds,
         scaling,
         service,
         cluster,

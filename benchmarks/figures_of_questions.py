@@ -92,3 +92,35 @@ def false_finds() -> Figure:
         axes.set_xticks(range(len(texts)), texts.values())
         axes.legend(loc="upper right" if axes is left else "upper left", fontsize=8, ncols=1 if axes is left else 2)
     return figure
+
+
+def chains_in_rounds() -> Figure:
+    """Chains of two facts read in rounds: rewards while that was learnt, and answers before and after by length."""
+    figure, (left, right) = panels(2)
+    for task, label, colour in (
+        ("multihop_parallel", "chains, parallel", GREEN),
+        ("facts_parallel", "single facts, parallel", BLUE),
+        ("facts_memory", "single facts, memory", GREY),
+    ):
+        steps, rewards = in_fives(batches("rl-round-chains", f"reward/{task}"))
+        left.plot(steps, rewards, "o-", color=colour, label=label)
+    left.set(title="Sampled readings", xlabel="batch", ylabel="mean reward, %", ylim=(0, 105))
+    left.legend(loc="lower right", fontsize=8)
+    rows = table("chains")
+    lengths = list(dict.fromkeys(row["tokens"] for row in rows))
+    bars = (
+        ("tenth", "memory", "memory, tenth version", GREY),
+        ("tenth", "parallel", "parallel, tenth version", ORANGE),
+        ("eleventh", "parallel", "parallel, eleventh version", GREEN),
+        ("eleventh", "parallel,focus=true", "the same with --focus", BLUE),
+    )
+    for place, (model, reader, label, colour) in enumerate(bars):
+        mine = [row for row in rows if (row["model"], row["reader"]) == (model, reader)]
+        counted = [(float(row["accuracy"]) * int(row["n"]), int(row["n"])) for row in mine]
+        share_bars(right, counted, 0.2 * (place - 1.5), label, colour, width=0.19)
+    windows = [int(tokens) // 1024 for tokens in lengths]
+    right.set_xticks(range(len(lengths)), [f"{count} window{'s'[: count != 1]}" for count in windows])
+    right.set(title="Greedy readings of chains", ylabel="% of answers that are right", ylim=(0, 140))
+    right.set_yticks(range(0, 101, 20))
+    right.legend(loc="upper left", fontsize=7, ncols=2)
+    return figure
