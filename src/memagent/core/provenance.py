@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -56,7 +56,7 @@ class Provenance:
                 insort(self._places, (origin.spans[0].start if origin.spans else 0, origin), key=itemgetter(0))
         before, lines = self._origins, _lines(memory)
         kept = set(lines)
-        gone = {origin: _words(line) for line, origin in before.items() if line not in kept}
+        gone = {tuple(_said(line)): origin for line, origin in before.items() if line not in kept}
         self._origins = {
             line: before.get(line) or self._noted.get(line) or _reworded(line, turn, spans, gone) for line in lines
         }
@@ -103,23 +103,23 @@ def _words(line: str) -> set[str]:
     return set(_said(line))
 
 
-def _reworded(line: str, turn: int, spans: tuple[Span, ...], gone: Mapping[LineOrigin, set[str]]) -> LineOrigin:
-    """The origin of a line that a turn wrote which took lines out. If it says what one of them said, it has the origin of
-    that. Otherwise it comes from the text of the turn, and from those of which it has more than half of the words, and one
-    of the numbers, if they have any."""
-    said = _said(line)
-    for origin in gone:
-        if _said(origin.line) == said:
-            return LineOrigin(line=line, turn=origin.turn, spans=origin.spans)
+def _reworded(line: str, turn: int, spans: tuple[Span, ...], gone: Mapping[tuple[str, ...], LineOrigin]) -> LineOrigin:
+    """The origin of a line that a turn wrote which took lines out; `gone` has these by their words. If it says what one of
+    them said, it has the origin of that. Otherwise it comes from the text of the turn, and from those of which it has more
+    than half of the words, and one of the numbers, if they have any."""
+    said = tuple(_said(line))
+    if (same := gone.get(said)) is not None:
+        return LineOrigin(line=line, turn=same.turn, spans=same.spans)
     words = set(said)
-    sources = [one for one, known in gone.items() if 2 * len(known & words) > len(known) and _shares(known, words)]
+    sources = [one for known, one in gone.items() if _shares(known, words)]
     where = {*spans, *(span for one in sources for span in one.spans)}
     return LineOrigin(line=line, turn=turn, spans=tuple(sorted(where, key=lambda span: (span.start, span.end))))
 
 
-def _shares(known: set[str], words: set[str]) -> bool:
+def _shares(known: Collection[str], words: set[str]) -> bool:
+    """Whether words have more than half of those that are known, and one of their numbers, if there are any."""
     numbers = {word for word in known if word.isdigit()}
-    return not numbers or bool(numbers & words)
+    return 2 * len(words.intersection(known)) > len(set(known)) and (not numbers or bool(numbers & words))
 
 
 def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOrigin, set[str]]) -> LineOrigin:
