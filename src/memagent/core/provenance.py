@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -36,6 +36,14 @@ class LineOrigin:
     spans: tuple[Span, ...] = ()
 
 
+class _Gone:
+    """A line that a turn took out of the memory, with its words and numbers."""
+
+    def __init__(self, origin: LineOrigin) -> None:
+        self.origin, self.words = origin, _words(origin.line)
+        self.numbers = {word for word in self.words if word.isdigit()}
+
+
 class Provenance:
     """Follows the memory turn by turn, from lines that are known (`origins`). Holds the lines of the present memory and of
     notes that wait to be merged."""
@@ -56,7 +64,7 @@ class Provenance:
                 insort(self._places, (origin.spans[0].start if origin.spans else 0, origin), key=itemgetter(0))
         before, lines = self._origins, _lines(memory)
         kept = set(lines)
-        gone = {tuple(_said(line)): origin for line, origin in before.items() if line not in kept}
+        gone = {tuple(_said(line)): _Gone(origin) for line, origin in before.items() if line not in kept}
         self._origins = {
             line: before.get(line) or self._noted.get(line) or _reworded(line, turn, spans, gone) for line in lines
         }
@@ -103,23 +111,21 @@ def _words(line: str) -> set[str]:
     return set(_said(line))
 
 
-def _reworded(line: str, turn: int, spans: tuple[Span, ...], gone: Mapping[tuple[str, ...], LineOrigin]) -> LineOrigin:
+def _reworded(line: str, turn: int, spans: tuple[Span, ...], gone: Mapping[tuple[str, ...], _Gone]) -> LineOrigin:
     """The origin of a line that a turn wrote which took lines out; `gone` has these by their words. If it says what one of
     them said, it has the origin of that. Otherwise it comes from the text of the turn, and from those of which it has more
     than half of the words, and one of the numbers, if they have any."""
     said = tuple(_said(line))
     if (same := gone.get(said)) is not None:
-        return LineOrigin(line=line, turn=same.turn, spans=same.spans)
+        return LineOrigin(line=line, turn=same.origin.turn, spans=same.origin.spans)
     words = set(said)
-    sources = [one for known, one in gone.items() if _shares(known, words)]
+    sources = [
+        one.origin
+        for one in gone.values()
+        if 2 * len(one.words & words) > len(one.words) and not (one.numbers and one.numbers.isdisjoint(words))
+    ]
     where = {*spans, *(span for one in sources for span in one.spans)}
     return LineOrigin(line=line, turn=turn, spans=tuple(sorted(where, key=lambda span: (span.start, span.end))))
-
-
-def _shares(known: Collection[str], words: set[str]) -> bool:
-    """Whether words have more than half of those that are known, and one of their numbers, if there are any."""
-    numbers = {word for word in known if word.isdigit()}
-    return 2 * len(words.intersection(known)) > len(set(known)) and (not numbers or bool(numbers & words))
 
 
 def _traced(line: str, turn: int, spans: tuple[Span, ...], known: Mapping[LineOrigin, set[str]]) -> LineOrigin:
