@@ -120,16 +120,17 @@ def test_indexes_go_with_the_last_reading_of_their_document(tmp_path):
     with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
         first, second = begun(journal, LONG, "Where is word1?"), begun(journal, LONG, "Where is word2?")
         third = begun(journal, other, "Where is word1?")
-        assert len(list((tmp_path / "journal.indexes").iterdir())) == 2
+        assert len(list((tmp_path / "journal.sqlite3.indexes").iterdir())) == 2
         journal.delete(first)
         assert journal.beside(LONG.digest).exists()
         assert journal.beside(other.digest).exists()
         journal.delete(second)
         assert not journal.beside(LONG.digest).exists()
         assert journal.beside(other.digest).exists()
+        (tmp_path / "journal.sqlite3.indexes" / "mine").mkdir()
         journal.delete(third)
-        assert list((tmp_path / "journal.indexes").iterdir()) == []
-        shutil.rmtree(tmp_path / "journal.indexes")
+        assert [path.name for path in (tmp_path / "journal.sqlite3.indexes").iterdir()] == ["mine"]
+        shutil.rmtree(tmp_path / "journal.sqlite3.indexes")
         journal.delete(begun(journal, document(0.1), "Where is word1?"))
 
 

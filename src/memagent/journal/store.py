@@ -273,14 +273,14 @@ class Journal:
         with self._use() as db:
             empty_log(db)
             read = {self.beside(row["document"]) for row in db.execute("SELECT DISTINCT document FROM cuts")}
-        for folder in set(self._beside.glob("*")) - read:
+        for folder in set(self._beside.glob("[0-9a-f]" * 64)) - read:  # nothing that somebody else put there
             shutil.rmtree(folder, ignore_errors=True)  # it may be another process that removes it just now
 
     # Looking
 
     @property
     def _beside(self) -> Path:
-        return self.path.with_suffix(".indexes")
+        return self.path.with_name(f"{self.path.name}.indexes")
 
     def beside(self, document: str) -> Path:
         """A folder for the indexes of a document, given its digest. It exists if something was put there."""
