@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from enum import Enum
 
 import pytest
@@ -18,6 +19,7 @@ from memagent.core import Completion
 from memagent.journal.redaction import redact, strip_urls
 from memagent.models.open import OpenModel
 from memagent.models.scripted import ScriptedModel
+from memagent.profiles import load_profile
 from memagent.structured import JsonForm, schema_text
 from tests.faults import FaultServer
 
@@ -298,15 +300,20 @@ def test_without_a_verifier_the_values_are_looked_for_as_people_write_them() -> 
     def silent(turn):
         return memagent.ModelUnavailableError("gone") if turn.kind == "verify" else script([json.dumps(RIGHT)])(turn)
 
-    reading = memagent.read(
-        memagent.from_text(TEXT), "the terms?", model=OpenModel(engine=ScriptedModel(silent)), schema=FEE, **OPTIONS
-    )
-    assert reading.status == "supported"
-    assert {one.field: (one.cited_text, one.alignment) for one in reading.quotes} == {
-        "/customer": (FACTS[1], "search"),
-        "/fee": ("The customer pays a monthly fee of EUR 12,500.00 within thirty days.", "search"),
-        "/begin": (FACTS[0], "search"),
-    }
+    def read(engine, **options):
+        opened = OpenModel(engine=engine)
+        return memagent.read(memagent.from_text(TEXT), "the terms?", model=opened, schema=FEE, **OPTIONS, **options)
+
+    failed = read(ScriptedModel(silent))
+    reading = read(ScriptedModel(script([json.dumps(RIGHT)])), profile=replace(load_profile("default"), verify=""))
+    assert (reading.status, reading.verification_error) == ("supported", None)
+    assert (failed.status, failed.verification_error) == (None, "gone"), "it was to be verified by the model"
+    for one in (failed, reading):
+        assert {one.field: (one.cited_text, one.alignment) for one in one.quotes} == {
+            "/customer": (FACTS[1], "search"),
+            "/fee": ("The customer pays a monthly fee of EUR 12,500.00 within thirty days.", "search"),
+            "/begin": (FACTS[0], "search"),
+        }
 
 
 def test_an_answer_that_does_not_follow_is_asked_for_once_more_with_what_is_wrong(tmp_path) -> None:
