@@ -26,6 +26,8 @@ _Drain = Annotated[
         min=0, help="Seconds after SIGTERM in which the service still answers, but accepts no new readings (/ready: 503)."
     ),
 ]
+_UploadMb = Annotated[int, typer.Option(min=1, help="Largest size of a request or an uploaded file, in megabytes.")]
+_StoredMb = Annotated[int, typer.Option(min=1, help="Megabytes of documents that are kept for each key.")]
 _Operator = Annotated[
     str | None, typer.Option(help="The name of the key that sees the metrics of all keys; others see their own.")
 ]
@@ -51,9 +53,7 @@ def serve(
         int, typer.Option(min=0, help="Number of readings that wait; further ones are refused with 429.")
     ] = 1000,
     queue_per_key: Annotated[int | None, typer.Option(min=0, help="The same for one key (default: --queue).")] = None,
-    upload_mb: Annotated[
-        int, typer.Option(min=1, help="Largest size of a request or an uploaded file, in megabytes.")
-    ] = 256,
+    upload_mb: _UploadMb = 256,
     tokens_per_day: Annotated[
         int | None, typer.Option(min=1, help="Largest number of tokens, in and out, for each key and day (UTC).")
     ] = None,
@@ -62,9 +62,7 @@ def serve(
     deadline: Annotated[float | None, typer.Option(min=1, help="Seconds after which the service ends a reading.")] = None,
     drain: _Drain = 0,
     files_per_key: Annotated[int, typer.Option(min=1, help="Number of uploaded files that are kept for each key.")] = 1000,
-    stored_mb_per_key: Annotated[
-        int, typer.Option(min=1, help="Megabytes of documents that are kept for each key.")
-    ] = 10_240,
+    stored_mb_per_key: _StoredMb = 10_240,
     operator: _Operator = None,
     log_format: _LogFormat = "text",
 ) -> None:
