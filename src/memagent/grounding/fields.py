@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from memagent.core.outcomes import says
 from memagent.grounding.claims import held, units
 from memagent.grounding.normal import normal, whole
-from memagent.grounding.quantities import MONTHS, dates, decimal, numbers, scaled, within
+from memagent.grounding.quantities import MONTHS, at, dates, decimal, numbers, scaled
 
 Value: TypeAlias = str | int | float | bool
 
@@ -67,10 +67,9 @@ class Passage:
     def numbers(self) -> dict[Decimal, list[tuple[int, int]]]:
         """The numbers that the text may mean, and where they stand. Of a date, only the year is one."""
         found: dict[Decimal, list[tuple[int, int]]] = {}
-        spans = [span for span, _ in self.dates]
-        for (start, end), values in numbers(self.text):
-            for value in values if within(start, spans) is None else ():
-                found.setdefault(value, []).append((start, end))
+        for span, values in numbers(self.text):
+            for value in () if at(self.dates, span) else values:
+                found.setdefault(value, []).append(span)
         for span, days in self.dates:
             for year in {day.year for day in days}:
                 found.setdefault(Decimal(year), []).append(span)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -26,7 +26,7 @@ _SHORT_SCALES = {"k": 10**3, "m": 10**6, "mn": 10**6, "mio": 10**6, "bn": 10**9,
 _SHORT_SCALE = re.compile(rf"\s?({'|'.join(sorted(_SHORT_SCALES, key=len, reverse=True))})\b", re.IGNORECASE)
 _PERCENT = re.compile(r"\s*(?:%|per\s?cent\b)", re.IGNORECASE)
 _GAP = "\u0020\u00a0\u2009\u202f'’"  # may stand between groups of three digits
-NUMBER = re.compile(rf"(?<![\d.,])(?:\d{{1,3}}(?:[{_GAP}]\d{{3}})+|\d+)(?:[.,]\d+)*(?!\d)")
+_NUMBER = re.compile(rf"(?<![\d.,])(?:\d{{1,3}}(?:[{_GAP}]\d{{3}})+|\d+)(?:[.,]\d+)*(?!\d)")
 _GROUPS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+")
 _MONTH = rf"(?P<month>{'|'.join(rf'{name[:3]}(?:{name[3:]})?' if name[3:] else name for name in MONTHS)}|sept)\.?"
 _DATE = re.compile(
@@ -88,7 +88,7 @@ def quantities(level: str) -> list[Quantity]:
     found = []
     for match in normal.NUMBER.finditer(level):
         scale = scale_after(level, match.end())
-        found.append(Quantity(written=match[0], scale=scale, values=_at(meant, match.span()), days=_at(days, match.span())))
+        found.append(Quantity(written=match[0], scale=scale, values=at(meant, match.span()), days=at(days, match.span())))
     return found
 
 
@@ -112,7 +112,7 @@ def dates(text: str) -> Iterator[tuple[Place, frozenset[date]]]:
 def numbers(text: str) -> Iterator[tuple[Place, frozenset[Decimal]]]:
     """The numbers of a text, in order: the characters of each, and what it may mean. With a scale word after it, that is so
     many times more and not itself: "3 million" is not 3. "3m" may be both."""
-    for match in NUMBER.finditer(text):
+    for match in _NUMBER.finditer(text):
         found = readings(match[0])
         if scale := scale_after(text, match.end()):
             found = {number * SCALES[scale] for number in found}
@@ -125,7 +125,7 @@ def numbers(text: str) -> Iterator[tuple[Place, frozenset[Decimal]]]:
 
 def scaled(text: str) -> Iterator[tuple[Place, Decimal, str]]:
     """The numbers that a scale word follows, as they are written: the characters of each, the number and the word."""
-    for match in NUMBER.finditer(text):
+    for match in _NUMBER.finditer(text):
         if scale := scale_after(text, match.end()):
             yield from ((match.span(), number, scale) for number in readings(match[0]))
 
@@ -157,14 +157,8 @@ def decimal(text: str) -> Decimal | None:
         return None
 
 
-def within(place: int, spans: list[Place]) -> int | None:
-    """The number of the one of these spans, in order and apart, in which a place lies, or None."""
-    number = bisect_right(spans, place, key=lambda span: span[0]) - 1
-    return number if number >= 0 and place < spans[number][1] else None
-
-
-def _at(found: list[tuple[Place, frozenset[T]]], part: Place) -> frozenset[T]:
-    """What is known of the span in which a part of the text lies."""
+def at(found: Sequence[tuple[Place, frozenset[T]]], part: Place) -> frozenset[T]:
+    """What is known of the one of these places, in order and apart, in which a part of the text lies; else nothing."""
     number = bisect_right(found, part[0], key=lambda one: one[0][0]) - 1
     return found[number][1] if number >= 0 and part[1] <= found[number][0][1] else frozenset()
 

@@ -20,6 +20,7 @@ from memagent.grounding.search import search_for_fields, verdict_by_search
 from memagent.grounding.verdict import Located, Verdict, on_fields
 from memagent.grounding.verification import Check, checks, field_checks, quotes_of_fields, verdict_by_model
 
+# What a model may write before its answer.
 _ANSWER = re.compile(r"^[\s*_]*(?:final\s+)?answer[*_]*\s*[:：][\s*_]*", re.IGNORECASE)
 
 
@@ -100,20 +101,23 @@ def _planned(one: Answered) -> _Planned:
         return _Planned(error=error)
 
 
+def _items(one: Answered) -> tuple[str, ...]:
+    """An answer that is text, and its claims."""
+    answer = _ANSWER.sub("", one.answer)
+    return answer, *claims(answer)
+
+
 def _not_found(one: Answered) -> bool:
     """Whether the answer, or each item of it, says that the document does not hold one, or is JSON without a value."""
     if one.fields is not None:
         return not one.fields
-    answer = _ANSWER.sub("", one.answer)
-    items = (answer, *claims(answer))
-    form = one.plan.profile.not_found
-    return says(items[0], form) or (len(items) > 1 and all(says(item, form) for item in items[1:]))
+    answer, *items = (says(item, one.plan.profile.not_found) for item in _items(one))
+    return answer or (bool(items) and all(items))
 
 
 def _refuses(one: Answered) -> bool:
     """Whether a text begins by saying that the document does not hold an answer, and says more, perhaps why."""
-    items = claims(_ANSWER.sub("", one.answer)) if one.fields is None else ()
-    return bool(items) and says(items[0], one.plan.profile.not_found)
+    return one.fields is None and any(says(item, one.plan.profile.not_found) for item in _items(one)[1:2])
 
 
 def _verdicts(

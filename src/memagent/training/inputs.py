@@ -40,11 +40,6 @@ def measured_on(values: Any) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def model_digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of the configuration and the weights in a model folder, by the names of their files."""
-    return {f"{_START}{path.name}": _digest(path) for name in _OF_A_MODEL for path in sorted(folder.glob(name))}
-
-
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The digests of what a run reads now, and of what it read before it was resumed. Those of the model that it started
@@ -58,7 +53,7 @@ class Inputs:
         """Those of the run in a folder."""
         note, start = run / _NOTE, getattr(config, "start", None)
         before = json.loads(note.read_text(encoding="utf-8")) if resumed and note.is_file() else {}
-        return cls(digests(config) | (model_digests(model_folder(start)) if start else {}), before)
+        return cls(digests(config) | (_model_digests(model_folder(start)) if start else {}), before)
 
     @property
     def changed(self) -> list[str]:
@@ -80,6 +75,11 @@ class Inputs:
         """Notes them in inputs.json. Raises OutputError."""
         with atomic_file(run / _NOTE) as file:
             json.dump(self.now, file, indent=1)
+
+
+def _model_digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of the configuration and the weights in a model folder, by the names of their files."""
+    return {f"{_START}{path.name}": _digest(path) for name in _OF_A_MODEL for path in sorted(folder.glob(name))}
 
 
 def _digest(path: Path) -> str:
