@@ -35,6 +35,7 @@ Kind: TypeAlias = Literal[
     "cut",  # answers what is left of a prompt cut to `tokens`
     "shorten",  # answers the first `tokens` of a longer prompt
     "undercount",  # counts one token of a prompt in three
+    "uncounted",  # says nothing of tokens
     "uncached",  # counts only what no earlier prompt began with
 ]
 
@@ -224,6 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
         reply = owner.complete(body, fault=fault)
         size = reply["usage"]["prompt_tokens"] + int(body.get("max_tokens") or 0)
         kind = fault.kind if fault is not None else ""
+        if kind == "uncounted":
+            del reply["usage"]
         if fault is not None and kind == "status":
             self._send(fault.status, fault.body, fault.headers)
         elif kind == "stall":

@@ -9,6 +9,7 @@ import pytest
 
 import memagent
 from memagent import ranking
+from memagent.cli.estimate import estimate
 from memagent.core import Span
 from memagent.documents import from_text
 from memagent.models.open import OpenModel
@@ -134,7 +135,7 @@ def test_indexes_go_with_the_last_reading_of_their_document(tmp_path):
         journal.delete(begun(journal, document(0.1), "Where is word1?"))
 
 
-def test_a_plan_alone_leaves_no_index(tmp_path):
+def test_a_dry_run_leaves_no_index(tmp_path):
     with memagent.Journal.open(tmp_path / "journal.sqlite3") as journal:
         opened = OpenModel(engine=ScriptedModel(lambda turn: "noted"))
         settings = make_settings(opened, model="scripted", profile="default", reader="retrieve", chunk_tokens=3000)
@@ -143,8 +144,9 @@ def test_a_plan_alone_leaves_no_index(tmp_path):
             ranking._indexes.clear()
             session = Session(LONG, opened, settings, journal)
             if only:
-                session.only_plans()
-            list(session.plans(["Where is word1?"]))
+                estimate(session, ["Where is word1?"], None, None)
+            else:
+                list(session.plans(["Where is word1?"]))
             return [path.name for path in journal.beside(LONG.digest).glob("*")]
 
         assert planned(only=True) == []

@@ -64,11 +64,13 @@ def test_no_cell_of_the_table_is_a_formula(tmp_path):
     lines = [records_of.failed(Job(number=0, id=text, questions=(), form=0), text, MemagentError(text)) for text in texts]
     quote = {"cited_text": "=HYPERLINK(1)", "place": "-a.txt"}
     lines.append({**lines[0], "quotes": [quote], "unsupported": ["@x"], "meta": -5, "seconds": -1.5})
+    lines[-1]["verification_error"] = "=gone"
     records_of.write_csv(lines, tmp_path / "results.csv")
     *rows, last = csv.DictReader((tmp_path / "results.csv").open(encoding="utf-8", newline=""))
     told = [f"'{text}" for text in texts[:6]] + texts[6:]
     assert [(row["id"], row["question"], row["error"]) for row in rows] == [(text,) * 3 for text in told]
     assert (last["quote"], last["place"], last["unsupported"]) == ("'=HYPERLINK(1)", "'-a.txt", "'@x")
+    assert (rows[0]["verification_error"], last["verification_error"]) == ("", "'=gone")
     assert (last["meta"], last["seconds"]) == ("-5", "-1.5")
 
 

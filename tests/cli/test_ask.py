@@ -446,6 +446,29 @@ def test_a_list_names_turns_and_questions_and_deleting_says_whose_memory_it_was(
     assert "more answered" not in memagent("readings", "delete", follow).err
 
 
+def test_a_check_that_fails_is_no_support_and_says_where_the_words_are(memagent, book, served, server):
+    turns = memagent("ask", book, "-q", QUESTION, "--json", "--no-verify", *served).json["turns"]
+
+    def fault(number: int) -> Fault | None:
+        return Fault("status", status=401) if number >= turns else None
+
+    with FaultServer(reader, faults=fault) as failing:
+        options = ["--chunk-tokens", 100, "--memory-tokens", 50]
+        result = memagent("ask", book, "-q", QUESTION, "--model", "scripted", "--base-url", failing.url, *options)
+    assert result.code == 0
+    assert f"  not verified; its words are here:\n  “{FACT}”" in result.out
+    assert "supported" not in result.out
+    assert "verification: " in result.err
+
+
+def test_a_server_that_counts_no_tokens_used_not_none(memagent, book, served):
+    assert "the server reports no tokens" not in memagent("ask", book, "-q", QUESTION, *served).err
+    with FaultServer(reader, faults=lambda _: Fault("uncounted")) as silent:
+        options = ["--chunk-tokens", 100, "--memory-tokens", 50]
+        result = memagent("ask", book, "-q", QUESTION, "--model", "scripted", "--base-url", silent.url, *options)
+    assert (result.code, "the server reports no tokens" in result.err, "0 tokens in" in result.err) == (0, True, False)
+
+
 def test_no_verification_asks_no_more_than_the_reading(memagent, book, served, server):
     values = memagent("ask", book, "-q", QUESTION, "--json", "--no-verify", *served).json
     assert (values["status"], values["quotes"], values["verification"]["calls"]) == (None, [], 0)

@@ -408,6 +408,18 @@ def test_no_better_score_for_long_enough_stops_the_run(config_file: Path, tmp_pa
     assert (read.step, read.ended, read.finished) == (2, 2, True)
 
 
+def test_a_run_says_that_it_validates_on_questions_that_it_trains_on(config_file: Path, tmp_path: Path) -> None:
+    for name, text in (("trained", "The code is 7."), ("held-out", "Now the code is 7.")):
+        line = {"id": name, "question": "Which code?", "answers": ["7"], "document": text * 9, "meta": {"split": "train"}}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    task = f"task=[{{name = 'given', file = '{tmp_path / 'trained.jsonl'}'}}]"
+    held_out = f"validation.task=[{{name = 'held', file = '{tmp_path / 'held-out.jsonl'}'}}]"
+    console = Console(file=io.StringIO(), width=200)
+    config = load_config(config_file, RlConfig, [task, held_out, "steps=1", "rollout.resample=0", "validation.every=9"])
+    run(config, Launch(tmp_path / "run", console=console))
+    assert "held-out.jsonl have a question and an answer" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_run_that_needs_the_weights_of_its_start_does_not_go_on_from_others(config_file: Path, tmp_path: Path) -> None:
     start, out = tmp_path / "start", tmp_path / "run"
     shutil.copytree(model_folder("embedded"), start)
