@@ -114,6 +114,8 @@ def test_the_place_of_a_line_is_that_with_the_most_of_its_words():
     [found] = sources([line], document)
     assert (found.start, found.end) == (21, 42)
     assert sources([replace(line, spans=())], document)[0].start is None
+    [newest] = sources([replace(line, line="- code:")], document)
+    assert newest.start == 21, "of equal ones, it is the last"
 
 
 def test_a_reply_that_was_not_taken_is_no_note():

@@ -375,3 +375,17 @@ def test_a_page_that_loads_itself_anew_keeps_open_what_was_open(browser, report)
     wait.until(lambda page: page.execute_script("return window.before === undefined && document.readyState === 'complete'"))
     assert "Newer" in browser.find_element("id", "values").text
     assert [one.get_attribute("id") for one in visible(browser, "details[open]")] == ["config-1"]
+
+
+def test_a_run_that_went_on_after_its_end_is_not_finished(tmp_path):
+    lines = [{"step": 1, "train": {"reward": 0.5}}, {"step": 1, "ended": "no better score"}]
+    (tmp_path / "config.toml").write_text("steps = 9")
+
+    def finished() -> bool:
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        [run] = read_training_runs([tmp_path])
+        return run.finished
+
+    assert finished()
+    lines.append({"step": 2, "train": {"reward": 0.5}})
+    assert not finished()

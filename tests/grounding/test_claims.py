@@ -142,6 +142,11 @@ def test_yes_to_a_comparison_needs_no_number_of_the_question(question: str, pass
     assert held("Yes", [passage], question)
 
 
+def test_words_that_every_question_has_are_not_what_it_is_about() -> None:
+    assert not held("Yes", ["Alder GmbH will pay with this card."], "Will the lease come with a garage?")
+    assert held("Yes", ["There is a garage."], "Will the lease come with a garage?")
+
+
 def test_a_number_may_be_without_the_scale_that_the_question_has() -> None:
     passage = "About 3 million people live there"
     assert held("3", [passage], "How many million people live there?")

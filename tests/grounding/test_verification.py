@@ -150,6 +150,11 @@ def test_an_answer_that_begins_with_the_fixed_reply_found_nothing(answer: str) -
     assert (made.verdict.status, made.verdict.quotes) == ("not_found", ())
 
 
+def test_no_model_is_asked_about_an_answer_that_only_says_that_there_is_none() -> None:
+    made, engine = verified("Not in the document.\n- not in the document", lambda turn: "no support")
+    assert (made.verdict.status, engine.turns) == ("not_found", [])
+
+
 def test_what_follows_the_fixed_reply_may_be_an_answer() -> None:
     made, _ = verified("Not in the document. The fee is EUR 12,500.00.", copies("a monthly fee of EUR 12,500.00"))
     assert (made.verdict.status, made.verdict.unsupported) == ("partly", ("Not in the document.",))

@@ -20,8 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig
+from typer.testing import CliRunner
 
 import memagent
+from memagent.cli import app
 from memagent.driver import read
 from memagent.errors import ConfigError
 from memagent.journal import Journal
@@ -148,6 +150,16 @@ def test_files_are_uploaded_read_and_deleted(tmp_path) -> None:
         assert client.delete(f"/v1/files/{kept['id']}").json()["deleted"]
         assert client.get(f"/v1/files/{kept['id']}").status_code == 404
         assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_the_limit_in_bytes_is_an_option_in_megabytes(tmp_path, monkeypatch) -> None:
+    seen: list[Limits] = []
+    monkeypatch.setattr("memagent.server.run.built", lambda *given: (None, seen.append(given[-1])))
+    monkeypatch.setattr("memagent.server.run.serve", lambda *_: None)
+    for options in ([], ["--stored-mb-per-key", "3"]):
+        done = CliRunner().invoke(app, ["serve", "--folder", str(tmp_path), *options])
+        assert done.exit_code == 0, done.output
+    assert [limits.stored_bytes for limits in seen] == [10_240 << 20, 3 << 20]
 
 
 def test_documents_of_a_key_have_a_limit_in_bytes_whatever_they_came_with(tmp_path) -> None:

@@ -17,7 +17,7 @@ from memagent.errors import TrainingError
 from memagent.models.sampler import Row, sample
 from memagent.training.config import LoraConfig, PolicyConfig
 from memagent.training.credit import Conversation
-from memagent.training.policy import Policy
+from memagent.training.policy import Policy, _without_dropout
 from tests.training.tiny import as_batch, conversation, make_folder
 
 KINDS = ("lfm2", "llama", "qwen2")
@@ -150,6 +150,15 @@ def test_nothing_is_dropped_while_activations_are_computed_twice(tmp_path: Path)
     policy = Policy(folder, PolicyConfig(device="cpu", checkpointing=True))
     with policy.training():
         assert_scores_as(policy, stock(folder), talks())
+
+
+def test_layers_that_are_computed_twice_drop_nothing_of_their_own() -> None:
+    shape = {"hidden_size": 16, "ffn_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20}
+    model: Any = transformers.OPTForCausalLM(transformers.OPTConfig(**shape, word_embed_proj_dim=16, dropout=0.5))
+    layers = _without_dropout(model)
+    assert [layer.dropout for layer in layers] == [0.0, 0.0]
+    with pytest.raises(TrainingError, match="Linear cannot compute activations twice"):
+        _without_dropout(torch.nn.Linear(2, 2))
 
 
 def test_checkpointing_really_runs_the_layers_again(folders: dict[str, Path]) -> None:
